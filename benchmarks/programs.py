@@ -19,7 +19,7 @@ from vramlab_course.experiments.training_step import (
     FP16_WIDTH,
     WIDTHS,
 )
-from vramlab_course.programs.models.documents import RepeatedLinear, linear_net
+from vramlab_course.programs.documents import RepeatedLinear, linear_net
 
 Quantity = Literal[
     "parameters",

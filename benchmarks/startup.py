@@ -24,7 +24,10 @@ STARTS: Mapping[str, Sequence[str]] = {
     PYTHON: ("-c", "pass"),
     "import vramlab": ("-c", "import vramlab"),
     "import vramlab.allocator": ("-c", "import vramlab.allocator"),
-    "import vramlab_course.formulas.zero": ("-c", "import vramlab_course.formulas.zero"),
+    "import vramlab_course.lessons.l20_zero.formulas": (
+        "-c",
+        "import vramlab_course.lessons.l20_zero.formulas",
+    ),
     "vramlab --help": ("-m", "vramlab", "--help"),
     "vramlab gpus": ("-m", "vramlab", "gpus"),
     "vramlab plan gpt2-xl": ("-m", "vramlab", "plan", "gpt2-xl"),

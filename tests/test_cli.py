@@ -61,7 +61,7 @@ def imported(code: str) -> set[str]:
     [
         "import vramlab",
         "import vramlab.allocator, vramlab.catalogue, vramlab.units, vramlab.errors",
-        "import vramlab_course.formulas.zero, vramlab.planner",
+        "import vramlab_course.lessons.l20_zero.formulas, vramlab.planner",
         "from vramlab.cli import parser; parser().format_help()",
         "from vramlab.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass",
         "from vramlab.cli import main; main(['gpus'])",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_TASKS = Path(__file__).parent / "tasks"
+_ROOMS = Path(__file__).parent / "lessons"
 
 
 def stem_of(number: str) -> str:
@@ -18,7 +18,7 @@ def stem_of(number: str) -> str:
     Raises:
         ValueError: there is no such lesson.
     """
-    found = [path.stem.removeprefix("ex") for path in _TASKS.glob(f"ex{number}_*.py")]
+    found = [path.name.removeprefix("l") for path in _ROOMS.glob(f"l{number}_*/")]
     if len(found) != 1:
         raise ValueError(f"{len(found)} lessons have the number {number!r}")
     return found[0]
@@ -118,7 +118,7 @@ PARTS = (
             "zero.paper_bytes",
             "zero.paper_moved",
             "zero.padded_rows",
-            "pipeline.PipelineStage.in_flight",
+            "pipeline_parallel.PipelineStage.in_flight",
         ),
     ),
     Part(
@@ -126,8 +126,8 @@ PARTS = (
         "What people do now",
         _numbers(24, 30),
         (
-            "moe.unused_parameters",
-            "moe.capacity",
+            "mixture_of_experts.unused_parameters",
+            "mixture_of_experts.capacity",
             "serving.pages",
             "serving.latent_token_bytes",
         ),

@@ -1,8 +1,9 @@
 """The page of all formulas, and a cheat sheet for each part of the course: made, not typed.
 
-A formula is a small function in `vramlab_course/formulas`: what it gives is the first sentence of
-its docstring, the formula itself the expression that it returns, its source what the docstrings
-say. The rules on a cheat sheet are those with which the part's lessons end.
+A formula is a small function in `vramlab_course/formulas`, or in `formulas` in a lesson's room:
+what it gives is the first sentence of its docstring, the formula itself the expression that it
+returns, its source what the docstrings say. The rules on a cheat sheet are those with which the
+part's lessons end.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ MODULES = (
     "vramlab.cuda_rules.collectives",
     "vramlab.programs.optimizer_states",
     *(
-        f"vramlab_course.formulas.{path.stem}"
-        for path in sorted((ROOT / "vramlab_course" / "formulas").glob("*.py"))
-        if path.stem != "__init__"
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for pattern in ("formulas/[!_]*.py", "lessons/*/*formulas.py")
+        for path in sorted((ROOT / "vramlab_course").glob(pattern))
     ),
 )
 
@@ -58,7 +59,7 @@ def formulas_of(module_name: str) -> list[Formula]:
     """Read a module's formulas: its public functions, and the methods of its public classes."""
     module = importlib.import_module(module_name)
     text = inspect.getsource(module)
-    short = module_name.rpartition(".")[2]
+    short = _short_name(module_name)
     found = []
     for prefix, function in _functions(ast.parse(text)):
         docstring = ast.get_docstring(function) or ""
@@ -71,6 +72,14 @@ def formulas_of(module_name: str) -> list[Formula]:
             )
         )
     return found
+
+
+def _short_name(module_name: str) -> str:
+    """Give `zero` for the formulas of lesson 20, ZeRO, and `attention` for `attention_formulas`."""
+    package, _, name = module_name.rpartition(".")
+    if name == "formulas":
+        return package.rpartition(".")[2].partition("_")[2]
+    return name.removesuffix("_formulas")
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -6,6 +6,7 @@ Their text is the docstrings'; here is only what is listed where.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from docs.builder.docstrings import first_sentence
 
 PACKAGES = ("vramlab", "vramlab_course", "vramlab_classroom")
 
-LEFT_OUT = ("vramlab/__main__.py", "vramlab_course/tasks/ex")
+LEFT_OUT = re.compile(
+    r"vramlab/__main__.py|vramlab_course/(lessons/l\d+_\w+/tasks|workshops/workshop_\w+)\.py"
+)
 """The entry point has nothing to call, and the exercises' tasks say how they are judged."""
 
 _INDEX = """\
@@ -97,7 +100,7 @@ def _page(path: Path, root: Path) -> str:
 
 
 def _module(path: Path, root: Path, underline: str) -> str:
-    if path.relative_to(root).as_posix().startswith(LEFT_OUT):
+    if LEFT_OUT.fullmatch(path.relative_to(root).as_posix()):
         return ""
     name = _name(path, root)
     # What a package lists in __all__ is described where it is defined.

@@ -17,7 +17,9 @@ MOST_WORDS = 950
 
 
 def test_a_formula_has_its_sentence_its_expression_and_its_source() -> None:
-    by_name = {formula.name: formula for formula in formulas_of("vramlab_course.formulas.zero")}
+    by_name = {
+        formula.name: formula for formula in formulas_of("vramlab_course.lessons.l20_zero.formulas")
+    }
     assert by_name["zero.paper_moved"] == Formula(
         "zero.paper_moved",
         "What a rank sends by the paper's count, as a multiple of the parameters' bytes",

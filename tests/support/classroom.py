@@ -24,6 +24,7 @@ from quick_gradebooks import make_gradebooks_quick
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 
+from vramlab_classroom.judge.exercises import WORKSHOP
 from vramlab_classroom.judge.notebooks import TEST_SUFFIX, grade_id
 from vramlab_classroom.nbgrader.gradebooks import Ungraded, ungraded
 from vramlab_classroom.nbgrader.release import course_config
@@ -177,7 +178,11 @@ class WrongAnswer:
 
 def wrong_answers(exercise: str, tasks: list[str]) -> list[WrongAnswer]:
     """Read the wrong answers to an exercise."""
-    folder = ROOT / "tests/course/tasks/wrong_answers" / exercise
+    rooms = ROOT / "tests" / "course"
+    if exercise.startswith(WORKSHOP):
+        folder = rooms / "workshops" / "wrong_answers" / exercise
+    else:
+        folder = rooms / f"l{exercise}" / "wrong_answers"
     return [_wrong_answer(path, tasks) for path in sorted(folder.glob("*.py"))]
 
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.connect import KernelConnectionInfo
@@ -26,6 +27,7 @@ from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvision
 
 PROVISIONER = "forked-provisioner"
 
+ROOMS = Path(__file__).parents[2] / "vramlab_course" / "lessons"
 IMPORTED = (
     *("ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger"),
     "matplotlib_inline.backend_inline",
@@ -35,6 +37,11 @@ IMPORTED = (
         "vramlab.gpu",
         "vramlab_course.widgets",
         "vramlab_course.plots",
+    ),
+    *(
+        f"vramlab_course.lessons.{path.parent.name}.{path.stem}"
+        for kind in ("experiment", "explorer", "picture")
+        for path in sorted(ROOMS.glob(f"*/*{kind}.py"))
     ),
 )
 """What the process that is forked has imported. No lesson's own state: nothing here has run."""

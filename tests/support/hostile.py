@@ -127,7 +127,7 @@ def measures_instead_of_predicting(solution: Notebook, released: Notebook) -> Su
 def measures_through_a_helper(solution: Notebook, released: Notebook) -> Submission:
     helper = (
         "import importlib\n"
-        "task = importlib.import_module('vramlab_course.tasks.ex02_pages_and_blocks')\n"
+        "task = importlib.import_module('vramlab_course.lessons.l02_pages_and_blocks.tasks')\n"
         "def truth(n):\n    return task._measure_segment(n)\n"
     )
     answer = "def segment_bytes(requested_bytes):\n    return truth(requested_bytes)"

@@ -94,7 +94,7 @@ def test_vramlab_is_told_from_the_programs_that_are_part_of_it() -> None:
     assert told(HERE / "attachment.py")[0] is CodeOwner.VRAMLAB
     assert told(COURSE / "programs" / "models" / "encoder.py") == (
         CodeOwner.PROGRAM,
-        "vramlab_course/programs/models/encoder.py",
+        "vramlab_course/lessons/l09_bert_in_training/encoder.py",
     )
     assert [name for name in PROGRAM_FOLDERS if not (HERE / name).is_dir()] == []
 

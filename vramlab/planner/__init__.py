@@ -9,7 +9,7 @@
 
 torch is imported when something is run.
 
-`vramlab plan` is the same in a shell, and `vramlab_course.widgets.planner_explorer` in a notebook.
+`vramlab plan` is the same in a shell, and the explorer of the course's lesson 23 in a notebook.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     tensor    torch.distributed.tensor.parallel cuts the matrices of every layer
     pipeline  torch.distributed.pipelining runs micro-batches through the stages
     data      DistributedDataParallel, ZeroRedundancyOptimizer, or FSDP2
-    (`vramlab_course.formulas.zero`)
+    (`vramlab_course.lessons.l20_zero.formulas`)
 
 It runs wherever a process group has been joined: under torchrun, or as one rank alone on a virtual
 GPU. A model is never whole on any GPU that does not need all of it: it is made on the meta device,

@@ -109,7 +109,7 @@ KNOWN: tuple[KnownDifference, ...] = (
         "timed-steps",
         "on a real GPU the experiment also takes times: what those steps leave in the cache is "
         "there in the next stages",
-        "_seconds in vramlab_course/experiments/checkpoint_claims.py",
+        "_seconds in the experiment checkpoint_claims of lesson 14",
         ("experiment/checkpoint-slowdown",),
     ),
     KnownDifference(

@@ -1,9 +1,9 @@
 """Grading: from the cells of a notebook to points that were earned.
 
 What a task is
-    `vramlab_course/tasks/` has one file per exercise (`task.py` says what it is made of). A task
-    holds cases and the program that measures their truth, never an expected number; or, if a
-    program is to be repaired, what its `Repair` tries answers with.
+    `tasks.py` in a lesson's room in `vramlab_course/lessons/` is its exercise (`task.py` says what
+    it is made of). A task holds cases and the program that measures their truth, never an expected
+    number; or, if a program is to be repaired, what its `Repair` tries answers with.
 
 What an answer is
     Source text: the last cell that binds the task's name, with the definitions of other cells that

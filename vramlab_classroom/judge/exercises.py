@@ -1,15 +1,16 @@
 """Finds exercises: one module each, in the packages that say that they have some.
 
-A package says so by an entry point of the group `vramlab_classroom.exercises`; the course's is
-`vramlab_course.tasks`. The module `ex02_pages_and_blocks` there holds the exercise of the notebook
-`02_pages_and_blocks` as `EXERCISE`. A workshop's module is called as its notebook is, such as
-`workshop_f_chunked_cross_entropy`.
+A package says so by an entry point of the group `vramlab_classroom.exercises`; the course's are
+`vramlab_course.lessons` and `vramlab_course.workshops`. The module `tasks` of the package
+`l02_pages_and_blocks` there holds the exercise of the notebook `02_pages_and_blocks` as `EXERCISE`.
+A workshop is one module, called as its notebook is, such as `workshop_f_chunked_cross_entropy`.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -17,8 +18,11 @@ from vramlab.errors import VramlabError
 from vramlab_classroom.judge.task import Exercise
 from vramlab_classroom.sandbox.packages import EXERCISES
 
-PREFIX = "ex"
-"""A module's name cannot begin with a digit: `02_pages_and_blocks` lies in `ex02_...`."""
+PREFIX = "l"
+"""A name cannot begin with a digit in Python: `02_pages_and_blocks` lies in `l02_...`."""
+
+TASKS = "tasks"
+"""The module of a lesson's room that holds its exercise."""
 
 WORKSHOP = "workshop_"
 """Begins the names of workshops, and of their modules; their letter follows."""
@@ -35,8 +39,11 @@ def _modules() -> dict[str, str]:
     for entry in entry_points(group=EXERCISES):
         package = entry.load()
         for module in pkgutil.iter_modules(package.__path__):
-            if module.name.startswith((PREFIX, WORKSHOP)):
-                modules[module.name.removeprefix(PREFIX)] = f"{package.__name__}.{module.name}"
+            name = f"{package.__name__}.{module.name}"
+            if module.name.startswith(WORKSHOP):
+                modules[module.name] = name
+            elif re.match(rf"{PREFIX}\d+_", module.name):
+                modules[module.name.removeprefix(PREFIX)] = f"{name}.{TASKS}"
     return dict(sorted(modules.items()))
 
 

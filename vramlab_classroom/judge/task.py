@@ -1,9 +1,9 @@
 """What an exercise is made of: tasks that are judged by measuring.
 
-One file per exercise in `vramlab_course/tasks/` builds an `Exercise` from these. A task says how
-its truth is measured; it never holds an expected number. The functions given to a task run in a
-process of the package's own (see `job_pool.py`); everything else in the file is read without torch,
-which it therefore takes from `vramlab_classroom.judge.lazy`.
+One file per exercise (`tasks.py` in a lesson's room in `vramlab_course/lessons/`) builds an
+`Exercise` from these. A task says how its truth is measured; it never holds an expected number. The
+functions given to a task run in a process of the package's own (see `job_pool.py`); everything else
+in the file is read without torch, which it therefore takes from `vramlab_classroom.judge.lazy`.
 
 A *config* is a dict of keyword arguments that JSON can carry: one case that an answer is tried on.
 """

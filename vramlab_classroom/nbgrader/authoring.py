@@ -162,7 +162,7 @@ def main() -> int:
     try:
         exercise = find_exercise(parser.parse_args().exercise)
     except UnknownExerciseError as error:
-        print(f"{error}; write vramlab_course/tasks/ex<name>.py first", file=sys.stderr)
+        print(f"{error}; write vramlab_course/lessons/l<name>/tasks.py first", file=sys.stderr)
         return 2
     path = Path("solutions", exercise.name, f"{exercise.name}.ipynb")
     if path.exists():

@@ -25,7 +25,7 @@ from vramlab.measure.categories import blocks_by_category
 from vramlab.planner.models import llama_sizes
 from vramlab.programs.transformer import Transformer
 from vramlab.programs.transformer_memory import Attention, Checkpointing
-from vramlab_course.programs.techniques.blockwise_adam import BlockwiseAdamW
+from vramlab_course.programs.blockwise_adam import BlockwiseAdamW
 
 GPU = "A100-80GB"
 MODEL = llama_sizes(32_000, 2048, 4, 32, 5632, 4)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure.environment import require_gpu
 from vramlab_course.experiments.outcome import Outcome
+
+_ROOMS = "vramlab_course.lessons"
+"""Has a package for each lesson, whose modules that end in `experiment` register theirs."""
+
+_SHARED = ("vramlab_course.experiments.bert", "vramlab_course.experiments.training_step")
+"""Modules that register experiments and belong to several lessons."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +85,24 @@ def experiment(
     return register
 
 
+@cache
+def _register_all() -> None:
+    """Import the modules that register experiments."""
+    rooms = pkgutil.walk_packages(importlib.import_module(_ROOMS).__path__, f"{_ROOMS}.")
+    own = (module.name for module in rooms if module.name.endswith("experiment"))
+    for module in (*_SHARED, *own):
+        importlib.import_module(module)
+
+
 def names() -> tuple[str, ...]:
     """Give the names of all experiments, in the order of the lessons."""
+    _register_all()
     return tuple(sorted(_EXPERIMENTS, key=lambda name: _EXPERIMENTS[name].lesson))
 
 
 def get(name: str) -> Experiment:
     """Give the experiment of that name; KeyError with the known ones if there is none."""
+    _register_all()
     try:
         return _EXPERIMENTS[name]
     except KeyError:

@@ -16,7 +16,7 @@ from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.activations import repeated_linear_bytes
 from vramlab_course.formulas.parameters import linear_chain_shapes
 from vramlab_course.formulas.training import SCALAR_BYTES, LinearChain
-from vramlab_course.programs.models.documents import RepeatedLinear, linear_net
+from vramlab_course.programs.documents import RepeatedLinear, linear_net
 
 BATCH, WIDTHS = 10240, (1024, 1024, 1024, 2048)
 """Document 001's model and input."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vramlab_course.programs.techniques.each_parameter import EachParameter
+from vramlab_course.programs.each_parameter import EachParameter
 
 BLOCK = 256
 """Numbers that share a scale: bitsandbytes' block for optimizers today. The paper has 2048."""

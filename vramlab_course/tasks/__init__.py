@@ -1,4 +1,5 @@
-"""One file per exercise: what its tasks are, how their truth is measured, which mistakes are known.
+"""What exercises are made of, beside the judge: programs to repair, work to count, ranks.
 
-Each defines `EXERCISE`. The notebook of the same name in `solutions/` asks the questions.
+The tasks themselves are `tasks` in the rooms of the lessons, and the modules `workshop_...` of
+`vramlab_course.workshops`.
 """

@@ -21,6 +21,7 @@ import gc
 import io
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -39,7 +40,7 @@ from vramlab_classroom.sandbox.syscalls import FILES, SOCKETS, refuse_system_cal
 
 CAN_FORK = hasattr(os, "fork")
 
-_OUR_TASKS = "vramlab_course.tasks."
+_OUR_TASKS = re.compile(r"vramlab_course\.(tasks\.\w+|lessons\.\w+\.tasks|workshops\.\w+)")
 
 _PLAIN = {("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")}
 """Classes that data may have besides those of Python and the dataclasses of our tasks."""
@@ -300,7 +301,7 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         found = super().find_class(module, name) if module in sys.modules else None
         if isinstance(found, torch.dtype) or (
-            module.startswith(_OUR_TASKS) and isinstance(found, type) and is_dataclass(found)
+            _OUR_TASKS.fullmatch(module) and isinstance(found, type) and is_dataclass(found)
         ):
             return found
         raise pickle.UnpicklingError(f"a rank sends {module}.{name}, which is no plain data")

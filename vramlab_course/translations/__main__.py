@@ -40,10 +40,12 @@ _LABELLED = (
     "vramlab_classroom/sandbox",
     "vramlab_course/experiments",
     "vramlab_course/formulas",
+    "vramlab_course/lessons",
     "vramlab_course/plots",
     "vramlab_course/programs",
     "vramlab_course/tasks",
     "vramlab_course/widgets",
+    "vramlab_course/workshops",
 )
 """Where names stand: those of the parts of pictures and the rows of tables, and what verdicts say.
 Of so many, the catalogue has what the translated lessons and exercises show."""
@@ -78,9 +80,9 @@ def main() -> int:
 def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
     """Yield each catalogue of a language, what it is about, and what there is to translate."""
     widgets = [Text("", words) for words in ALWAYS]
-    widgets += texts_of_widgets(ROOT / "vramlab_course" / "widgets")
+    widgets += texts_of_widgets(_modules("widgets/*.py", "lessons/*/*explorer.py"))
     widgets += texts_of_headings(ROOT / name for name in _TABLES)
-    widgets += texts_of_findings(sorted(ROOT.glob("vramlab_course/plots/*.py")))
+    widgets += texts_of_findings(_modules("plots/*.py", "lessons/*/*picture.py"))
     widgets += [Text("", part.title) for part in PARTS]
     widgets += [Text("", words) for path in PATHS for words in (path.name, path.aim)]
     yield CATALOGUES / language / WIDGETS, "what widgets say", list(dict.fromkeys(widgets))
@@ -97,9 +99,14 @@ def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
             yield path_of(name, language), name, _texts(name)
 
 
+def _modules(*patterns: str) -> list[Path]:
+    course = ROOT / "vramlab_course"
+    return [path for pattern in patterns for path in sorted(course.glob(pattern))]
+
+
 def _texts(name: str) -> list[Text]:
     texts = texts_of_notebook(json.loads((ROOT / name).read_text(encoding="utf-8")))
-    tasks = ROOT / "vramlab_course" / "tasks" / f"ex{Path(name).stem}.py"
+    tasks = ROOT / "vramlab_course" / "lessons" / f"l{Path(name).stem}" / "tasks.py"
     if name.startswith("exercises/") and tasks.exists():
         texts += texts_of_mistakes(tasks)
     return texts

@@ -99,10 +99,10 @@ def _is_name(words: str) -> bool:
     return " " in words and "\n" not in words and len(_WORDS(words)) > 1
 
 
-def texts_of_widgets(folder: Path) -> list[Text]:
-    """Give what the modules of a folder say, each once: through `say`, and beside controls."""
+def texts_of_widgets(paths: Iterable[Path]) -> list[Text]:
+    """Give what modules say, each once: through `say`, and beside controls."""
     found = []
-    for path in sorted(folder.glob("*.py")):
+    for path in paths:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = dict(_constants(tree))
         for call in _calls(tree):

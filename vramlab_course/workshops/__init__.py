@@ -3,9 +3,23 @@
     from vramlab_course.workshops import watch
     watch("workshop_f_chunked_cross_entropy", chunked_loss)
 
-The tasks themselves, with their targets, are in `vramlab_course/tasks/workshop_*.py`.
+Each module `workshop_...` holds a workshop's tasks, with their targets. What draws is imported when
+`watch` is first used: judging needs none of it.
 """
 
-from vramlab_course.workshops.watch import watch
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramlab_course.workshops.watching import watch
 
 __all__ = ["watch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vramlab_course.workshops.watching import watch
+
+    return watch

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from vramlab_course.formulas import bert, parameters, vgg16
-from vramlab_course.programs.models.documents import VGG16, LinearWithOwnAdd, linear_net
+from vramlab_course.programs.documents import VGG16, LinearWithOwnAdd, linear_net
 
 
 def count(module: nn.Module) -> int:

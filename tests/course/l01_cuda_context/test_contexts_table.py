@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramlab_course.experiments.cuda_context import contexts_table
+from vramlab_course.lessons.l01_cuda_context.experiment import contexts_table
 
 
 def test_measured_estimated_and_past_contexts_are_told_apart() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from vramlab import catalogue
 from vramlab.units import MIB
-from vramlab_course.widgets import context_explorer
+from vramlab_course.lessons.l01_cuda_context.explorer import context_explorer
 
 
 def test_each_process_pays_for_a_context() -> None:

@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from vramlab.measure import DeviceReading
 from vramlab.units import MIB
-from vramlab_course.plots import describe_device, draw_device
+from vramlab_course.lessons.l01_cuda_context.picture import describe_device, draw_device
 
 BEFORE = DeviceReading(400 * MIB, 0, 0, 0, 8000 * MIB)
 AFTER = DeviceReading(400 * MIB, 250 * MIB, 100 * MIB, 300 * MIB, 7350 * MIB)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramlab_course.experiments.outcome import Finding
-from vramlab_course.experiments.summary_table import summary_table
+from vramlab_course.lessons.l05_one_training_step.summary_table import summary_table
 
 
 def finding(part: str, published: int, measured: int, unit: str = "KiB, cut") -> Finding:

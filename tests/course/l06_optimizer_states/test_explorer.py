@@ -6,8 +6,12 @@ import pytest
 
 from vramlab import VirtualGPU
 from vramlab.units import MIB
-from vramlab_course.widgets import optimizer_explorer
-from vramlab_course.widgets.optimizer_explorer import IMPLEMENTATIONS, OPTIMIZERS, measure_steps
+from vramlab_course.lessons.l06_optimizer_states.explorer import (
+    IMPLEMENTATIONS,
+    OPTIMIZERS,
+    measure_steps,
+    optimizer_explorer,
+)
 
 WEIGHT_BYTES = 4 * MIB  # 1024 * 1024 * 4 B
 LAYERS = 4

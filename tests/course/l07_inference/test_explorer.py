@@ -6,8 +6,11 @@ import pytest
 
 from vramlab.units import GIB
 from vramlab_course.formulas.kv_cache import KVCache
-from vramlab_course.widgets import kv_cache_explorer
-from vramlab_course.widgets.kv_cache_explorer import measure_cache, parameter_count
+from vramlab_course.lessons.l07_inference.explorer import (
+    kv_cache_explorer,
+    measure_cache,
+    parameter_count,
+)
 
 LLAMA_8B = {"layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 

@@ -11,8 +11,8 @@ from torch import nn
 from vramlab import VirtualGPU
 from vramlab.units import GIB, KIB, MIB
 from vramlab_course.formulas.bert import Bert
-from vramlab_course.formulas.inference import bert_peak_bytes, sequential_peak_bytes
 from vramlab_course.formulas.kv_cache import KVCache
+from vramlab_course.lessons.l07_inference.formulas import bert_peak_bytes, sequential_peak_bytes
 
 
 def test_the_documents_model_needs_an_output_and_an_input_at_once() -> None:

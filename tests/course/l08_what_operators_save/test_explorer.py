@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.widgets import saved_tensors_explorer
-from vramlab_course.widgets.saved_tensors_explorer import OPERATORS, ChainMemory, measure_chain
+from vramlab_course.lessons.l08_what_operators_save.explorer import (
+    OPERATORS,
+    ChainMemory,
+    measure_chain,
+    saved_tensors_explorer,
+)
 
 UNIT = 16  # MiB: 4096 x 1024 x 4 B
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.formulas.mlp_block import MLPBlock
-from vramlab_course.formulas.operators import KEEPS, OperatorSizes, held_bytes
+from vramlab_course.lessons.l08_what_operators_save.mlp_block_formulas import MLPBlock
+from vramlab_course.lessons.l08_what_operators_save.operators_formulas import (
+    KEEPS,
+    OperatorSizes,
+    held_bytes,
+)
 
 
 @pytest.mark.parametrize(

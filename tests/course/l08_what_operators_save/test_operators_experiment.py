@@ -11,16 +11,16 @@ from vramlab import VirtualGPU
 from vramlab.cuda_rules.sizes import block_bytes
 from vramlab.measure import Whose, saved_by
 from vramlab_course import experiments
-from vramlab_course.experiments.mlp_block import MLP
-from vramlab_course.experiments.operators import (
+from vramlab_course.lessons.l08_what_operators_save.mlp_block_experiment import MLP
+from vramlab_course.lessons.l08_what_operators_save.mlp_block_formulas import MLPBlock
+from vramlab_course.lessons.l08_what_operators_save.operators_experiment import (
     OPERATORS,
     Operator,
     operator,
     operators_table,
     saved_by_operator,
 )
-from vramlab_course.formulas.mlp_block import MLPBlock
-from vramlab_course.formulas.operators import KEEPS, held_bytes
+from vramlab_course.lessons.l08_what_operators_save.operators_formulas import KEEPS, held_bytes
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab_course.experiments.bert_modes import IMPLEMENTATIONS
 from vramlab_course.formulas.bert import Bert
-from vramlab_course.programs.models.encoder import Encoder
+from vramlab_course.lessons.l09_bert_in_training.encoder import Encoder
+from vramlab_course.lessons.l09_bert_in_training.experiment import IMPLEMENTATIONS
 
 SIZES = Bert(layers=2, width=256, heads=4, feed_forward=1024)
 BATCH, LENGTH = 16, 512  # all tensors have a multiple of 2 MiB, or less than 1

@@ -6,10 +6,9 @@ import pytest
 
 from vramlab import VirtualGPU
 from vramlab.units import MIB
-from vramlab_course.experiments.bert_modes import IMPLEMENTATIONS
 from vramlab_course.formulas.bert import Bert
-from vramlab_course.widgets import bert_explorer
-from vramlab_course.widgets.bert_explorer import MODES, measure_bert
+from vramlab_course.lessons.l09_bert_in_training.experiment import IMPLEMENTATIONS
+from vramlab_course.lessons.l09_bert_in_training.explorer import MODES, bert_explorer, measure_bert
 
 SMALL = Bert(layers=2, width=128, heads=2, feed_forward=512)
 

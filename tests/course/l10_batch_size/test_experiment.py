@@ -8,8 +8,8 @@ from vramlab import VirtualGPU
 from vramlab.cuda_rules.sizes import tensor_bytes
 from vramlab.measure.environment import gpu_environment
 from vramlab_course import experiments
-from vramlab_course.experiments.batch_size import STEP, bert_batch, shape, step_peak
 from vramlab_course.formulas.bert import FIRST_LINEAR, SECOND_LINEAR, WEIGHTS, Bert
+from vramlab_course.lessons.l10_batch_size.experiment import STEP, bert_batch, shape, step_peak
 
 
 def test_a_line_is_a_line_to_the_byte() -> None:

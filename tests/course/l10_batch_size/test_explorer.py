@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from vramlab.units import GIB, MIB
-from vramlab_course.widgets import batch_explorer
-from vramlab_course.widgets.batch_explorer import PRECISIONS, WORKLOADS, BatchWorkload, PeakLine
+from vramlab_course.lessons.l10_batch_size.explorer import (
+    PRECISIONS,
+    WORKLOADS,
+    BatchWorkload,
+    PeakLine,
+    batch_explorer,
+)
 from vramlab_course.widgets.training_step_explorer import OPTIMIZERS
 
 

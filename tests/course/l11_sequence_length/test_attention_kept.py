@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.formulas.attention import (
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.lessons.l11_sequence_length.attention_formulas import (
     bert_held_bytes,
     kept_bytes,
     quadratic_bytes,
     score_bytes,
 )
-from vramlab_course.formulas.bert import Bert
-from vramlab_course.formulas.fit import quadratic_fit
-from vramlab_course.formulas.retention import chunkwise_bytes, parallel_bytes, state_bytes
+from vramlab_course.lessons.l11_sequence_length.fit_formulas import quadratic_fit
+from vramlab_course.lessons.l11_sequence_length.retention_formulas import (
+    chunkwise_bytes,
+    parallel_bytes,
+    state_bytes,
+)
 
 
 def test_bytes_of_a_score() -> None:

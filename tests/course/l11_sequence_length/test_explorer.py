@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramlab_course.formulas.attention import KINDS
-from vramlab_course.widgets import attention_explorer
+from vramlab_course.lessons.l11_sequence_length.attention_formulas import KINDS
+from vramlab_course.lessons.l11_sequence_length.explorer import attention_explorer
 
 
 def test_it_shows_what_stays_and_how_that_grows() -> None:

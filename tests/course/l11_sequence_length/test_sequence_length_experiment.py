@@ -10,10 +10,18 @@ import torch
 import vramlab
 from vramlab_course import experiments
 from vramlab_course.experiments import FigureVerdict
-from vramlab_course.experiments.padding import PackableLayer, in_buckets, text_lengths
-from vramlab_course.experiments.sequence_length import can_run, chosen_by_torch, measure_attention
-from vramlab_course.formulas.attention import KINDS, kept_bytes
-from vramlab_course.programs.models.retention import Retention
+from vramlab_course.lessons.l11_sequence_length.attention_formulas import KINDS, kept_bytes
+from vramlab_course.lessons.l11_sequence_length.padding_experiment import (
+    PackableLayer,
+    in_buckets,
+    text_lengths,
+)
+from vramlab_course.lessons.l11_sequence_length.retention import Retention
+from vramlab_course.lessons.l11_sequence_length.sequence_length_experiment import (
+    can_run,
+    chosen_by_torch,
+    measure_attention,
+)
 
 NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 

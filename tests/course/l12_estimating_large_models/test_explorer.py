@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import Run
-from vramlab_course.widgets import Explorer, transformer_explorer
-from vramlab_course.widgets.transformer_explorer import sizes_of
+from vramlab_course.lessons.l12_estimating_large_models.explorer import (
+    sizes_of,
+    transformer_explorer,
+)
+from vramlab_course.widgets import Explorer
 
 
 def small(**settings: object) -> Explorer:

@@ -24,7 +24,10 @@ from vramlab.programs.transformer_memory import (
     Run,
     Sizes,
 )
-from vramlab_course.experiments.transformer_step import TransformerTraining, measure_step
+from vramlab_course.lessons.l12_estimating_large_models.transformer_step import (
+    TransformerTraining,
+    measure_step,
+)
 
 pytestmark = pytest.mark.long
 

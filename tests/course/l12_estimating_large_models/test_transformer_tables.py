@@ -7,9 +7,11 @@ from vramlab import catalogue
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import PRECISIONS, Run, Sizes
 from vramlab_course import experiments
-from vramlab_course.experiments.bytes_per_parameter import per_parameter_table
-from vramlab_course.experiments.large_models import most_layers
-from vramlab_course.experiments.transformer_tables import (
+from vramlab_course.lessons.l12_estimating_large_models.bytes_per_parameter_experiment import (
+    per_parameter_table,
+)
+from vramlab_course.lessons.l12_estimating_large_models.large_models_experiment import most_layers
+from vramlab_course.lessons.l12_estimating_large_models.transformer_tables import (
     gpus_table,
     layer_terms_table,
     measure_layer,

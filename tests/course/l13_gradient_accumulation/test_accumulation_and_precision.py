@@ -9,7 +9,7 @@ from torch import nn
 from vramlab import VirtualGPU
 from vramlab.units import MIB
 from vramlab_course import experiments
-from vramlab_course.experiments.accumulation import (
+from vramlab_course.lessons.l13_gradient_accumulation.experiment import (
     TransformersAdamW,
     attention_of_2023,
     published_difference_bytes,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab_course.experiments.document_loops import (
+from vramlab_course.lessons.l13_gradient_accumulation.document_loops import (
     LOOPS,
     gradient_of,
     run_loop,

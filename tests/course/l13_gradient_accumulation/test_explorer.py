@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.widgets import accumulation_explorer
-from vramlab_course.widgets.accumulation_explorer import LOSSES, measure_gradient, measure_step
+from vramlab_course.lessons.l13_gradient_accumulation.explorer import (
+    LOSSES,
+    accumulation_explorer,
+    measure_gradient,
+    measure_step,
+)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from vramlab.units import MIB
-from vramlab_course.formulas.accumulation import later_moments, micro_batch_peak_bytes
 from vramlab_course.formulas.training import LinearChain
+from vramlab_course.lessons.l13_gradient_accumulation.formulas import (
+    later_moments,
+    micro_batch_peak_bytes,
+)
 
 CHAIN = LinearChain(batch=2560, widths=(1024, 1024, 1024, 2048))
 LAYER_1, LAYER_2, LAYER_3 = 4 * MIB + 4096, 4 * MIB + 4096, 8 * MIB + 8192  # weight and bias

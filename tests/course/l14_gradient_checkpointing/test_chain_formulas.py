@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import KIB, MIB
-from vramlab_course.formulas.checkpointing import (
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
+    recompute_all,
+    segments,
+    store_all,
+)
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_formulas import (
     best_count,
     deepest,
     linear_sizes,
@@ -20,7 +25,6 @@ from vramlab_course.formulas.checkpointing import (
     transformer_flops,
     transformer_kept_bytes,
 )
-from vramlab_course.programs.checkpointing import recompute_all, segments, store_all
 
 LINEAR = linear_sizes(8192, 64)  # states of 8192 x 64 x 4 B = 2 MiB, weights of 16 KiB
 MLP = mlp_sizes(8192, 64)  # 8 MiB before GELU and after it; two weights of 64 KiB

@@ -8,8 +8,10 @@ import pytest
 
 import vramlab
 from vramlab_course import experiments
-from vramlab_course.experiments.checkpoint_claims import deepest_chains
-from vramlab_course.experiments.checkpointing import exchanges
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpoint_claims_experiment import (
+    deepest_chains,
+)
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_experiment import exchanges
 
 
 def test_every_strategy_takes_what_is_predicted() -> None:
@@ -68,8 +70,12 @@ _COUNTS = {"checkpoint-sequential": {"counts": (1, 2, 3, 9)}}
 
 
 def test_the_residual_network_has_its_layers() -> None:
-    from vramlab_course.experiments.residual_network import residual_network
-    from vramlab_course.formulas.residual_network import scaled_stages
+    from vramlab_course.lessons.l14_gradient_checkpointing.residual_network_experiment import (
+        residual_network,
+    )
+    from vramlab_course.lessons.l14_gradient_checkpointing.residual_network_formulas import (
+        scaled_stages,
+    )
 
     assert scaled_stages(66) == (3, 24, 36, 3)
     assert sum(scaled_stages(333)) == 333

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import vramlab
-from vramlab_course.formulas.checkpointing import linear_sizes, mlp_sizes, moments_bytes
-from vramlab_course.programs.checkpointing import (
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
     Schedule,
     recompute_all,
     revolve,
@@ -16,7 +15,12 @@ from vramlab_course.programs.checkpointing import (
     simulate,
     store_all,
 )
-from vramlab_course.programs.checkpointing.execute import execute
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.execute import execute
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_formulas import (
+    linear_sizes,
+    mlp_sizes,
+    moments_bytes,
+)
 
 STEPS = 6
 SCHEDULES = [

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.formulas.checkpointing import linear_sizes, moments_bytes
-from vramlab_course.widgets import checkpointing_explorer
-from vramlab_course.widgets.checkpointing_explorer import BATCH, STRATEGIES, WIDTH, play_schedule
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_formulas import (
+    linear_sizes,
+    moments_bytes,
+)
+from vramlab_course.lessons.l14_gradient_checkpointing.explorer import (
+    BATCH,
+    STRATEGIES,
+    WIDTH,
+    checkpointing_explorer,
+    play_schedule,
+)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -7,9 +7,18 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from vramlab.units import MIB
-from vramlab_course.experiments.checkpointing import Exchange
-from vramlab_course.plots import describe_exchange, describe_schedule, draw_exchange, draw_schedule
-from vramlab_course.programs.checkpointing import segments, simulate, store_all
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
+    segments,
+    simulate,
+    store_all,
+)
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_experiment import Exchange
+from vramlab_course.lessons.l14_gradient_checkpointing.picture import (
+    describe_exchange,
+    describe_schedule,
+    draw_exchange,
+    draw_schedule,
+)
 
 
 def bars(picture: object, axes: int) -> list[tuple[float, float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramlab_course.formulas.residual_network import (
+from vramlab_course.lessons.l14_gradient_checkpointing.residual_network_formulas import (
     NetworkPart,
     best_cuts,
     cuts_by_budget,

@@ -9,7 +9,7 @@ from math import comb, isqrt
 
 import pytest
 
-from vramlab_course.programs.checkpointing import (
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
     Action,
     Do,
     InvalidSchedule,
@@ -157,5 +157,6 @@ def test_impossible_sizes_are_refused() -> None:
 
 
 def test_planning_imports_no_torch() -> None:
-    program = "import sys, vramlab_course.programs.checkpointing; sys.exit('torch' in sys.modules)"
+    module = "vramlab_course.lessons.l14_gradient_checkpointing.checkpointing"
+    program = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

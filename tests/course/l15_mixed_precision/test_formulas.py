@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.formulas.mixed_precision import (
+from vramlab_course.lessons.l15_mixed_precision.formulas import (
     autocast_forward_bytes,
     cast_bytes,
     crossover_rows,

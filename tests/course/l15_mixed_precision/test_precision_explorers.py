@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.widgets import float_explorer, mixed_precision_explorer
-from vramlab_course.widgets.mixed_precision_explorer import MODES, measure_mode
+from vramlab_course.lessons.l15_mixed_precision.float_explorer import float_explorer
+from vramlab_course.lessons.l15_mixed_precision.mixed_precision_explorer import (
+    MODES,
+    measure_mode,
+    mixed_precision_explorer,
+)
 
 WORKSPACES_BYTES = 2 * 8_519_680  # two threads, 8.125 MiB each
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import vramlab
-from vramlab_course.experiments.lean_optimizers import LEAN_OPTIMIZERS
+from vramlab_course.lessons.l16_lean_optimizers.experiment import LEAN_OPTIMIZERS
 
 SHAPES = [(1024, 512), (512,), (4096,), (4095,), (33, 70, 5), (100, 300)]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab_course.experiments.lean_optimizers import LEAN_OPTIMIZERS
-from vramlab_course.widgets import lean_optimizer_explorer
-from vramlab_course.widgets.lean_optimizer_explorer import WHEN, measure_optimizer
+from vramlab_course.lessons.l16_lean_optimizers.experiment import LEAN_OPTIMIZERS
+from vramlab_course.lessons.l16_lean_optimizers.explorer import (
+    WHEN,
+    lean_optimizer_explorer,
+    measure_optimizer,
+)
 
 MATRIX_BYTES = 1024 * 1024 * 4
 

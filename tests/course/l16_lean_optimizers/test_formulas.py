@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from vramlab_course.formulas.lean_optimizers import adafactor_bytes, blockwise_bytes, gpt2_shapes
+from vramlab_course.lessons.l16_lean_optimizers.formulas import (
+    adafactor_bytes,
+    blockwise_bytes,
+    gpt2_shapes,
+)
 
 
 def test_adafactor_by_hand() -> None:

@@ -8,15 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from vramlab_course.programs.techniques import blockwise_adam
-from vramlab_course.programs.techniques.blockwise_adam import (
-    BlockwiseAdamW,
-    codebook,
-    dequantize,
-    quantize,
-)
-from vramlab_course.programs.techniques.sign_sgd import SignSGD
-from vramlab_course.programs.techniques.step_in_backward import step_in_backward
+from vramlab_course.lessons.l16_lean_optimizers.sign_sgd import SignSGD
+from vramlab_course.lessons.l16_lean_optimizers.step_in_backward import step_in_backward
+from vramlab_course.programs import blockwise_adam
+from vramlab_course.programs.blockwise_adam import BlockwiseAdamW, codebook, dequantize, quantize
 
 
 def model() -> nn.Sequential:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vramlab_course.programs.techniques.rounding import round_stochastically
+from vramlab_course.lessons.l16_lean_optimizers.rounding import round_stochastically
 
 
 def test_a_number_becomes_one_of_its_neighbours_and_is_right_on_average() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.widgets import offloading_explorer
+from vramlab_course.lessons.l17_offloading.explorer import offloading_explorer
 from vramlab_course.widgets.explorer import Explorer
 
 SMALL = {"width": 256, "layers": 1, "batch": 1, "length": 64}

@@ -9,8 +9,8 @@ import torch
 
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import record_transfers
-from vramlab_course.experiments.offloading import relu_chain, saving
-from vramlab_course.formulas import offloading
+from vramlab_course.lessons.l17_offloading import formulas as offloading
+from vramlab_course.lessons.l17_offloading.experiment import relu_chain, saving
 
 T4, A100 = catalogue.find("T4"), catalogue.find("A100-40GB")
 

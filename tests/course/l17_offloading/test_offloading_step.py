@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab_course.experiments.offloading import PreNormBlock, StepReading, read_step
+from vramlab_course.lessons.l17_offloading.experiment import PreNormBlock, StepReading, read_step
 
 WIDTH, LAYERS, BATCH, LENGTH = 256, 3, 2, 128
 

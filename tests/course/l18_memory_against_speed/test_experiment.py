@@ -9,7 +9,7 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab_course.experiments import FigureVerdict
-from vramlab_course.experiments.methods import (
+from vramlab_course.lessons.l18_memory_against_speed.experiment import (
     LARGE,
     SMALL,
     MethodReading,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.widgets import methods_explorer
+from vramlab_course.lessons.l18_memory_against_speed.explorer import methods_explorer
 from vramlab_course.widgets.explorer import Explorer
 
 

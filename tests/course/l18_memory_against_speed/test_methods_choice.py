@@ -5,7 +5,14 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from vramlab_course.tasks.ex18_memory_against_speed import A100, CHOICES, GOOD, PLAIN, ROOM, _read
+from vramlab_course.lessons.l18_memory_against_speed.tasks import (
+    A100,
+    CHOICES,
+    GOOD,
+    PLAIN,
+    ROOM,
+    _read,
+)
 
 
 def read(chosen: dict[str, Any]) -> tuple[int, float]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from vramlab import catalogue
-from vramlab_course.plots import describe_roofline, draw_roofline
+from vramlab_course.lessons.l18_memory_against_speed.roofline_picture import (
+    describe_roofline,
+    draw_roofline,
+)
 
 T4 = catalogue.find("T4")  # 320 GB/s; 8.1 and 65 TFLOPS
 

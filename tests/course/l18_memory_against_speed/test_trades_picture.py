@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.plots.trades import Trade, describe_trades, draw_trades
+from vramlab_course.lessons.l18_memory_against_speed.trades_picture import (
+    Trade,
+    describe_trades,
+    draw_trades,
+)
 
 
 def test_each_way_is_a_point() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.widgets import data_parallel_explorer
-from vramlab_course.widgets.data_parallel_explorer import WAYS
+from vramlab_course.lessons.l19_dp_and_ddp.explorer import WAYS, data_parallel_explorer
 
 SMALL = {"gpus": 2, "batch": 64, "optimizer": "SGD", "classes": 1024}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vramlab.units import KIB, MIB
-from vramlab_course.formulas import data_parallel as dp
-from vramlab_course.formulas.data_parallel import (
+from vramlab_course.lessons.l19_dp_and_ddp import formulas as dp
+from vramlab_course.lessons.l19_dp_and_ddp.formulas import (
     Classifier,
     DataParallelStep,
     DistributedStep,

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import vramlab
+from vramlab_course.lessons.l19_dp_and_ddp.ranks import train_alone
 from vramlab_course.programs.ranks import torchrun
-from vramlab_course.programs.ranks.ddp import train_alone
 
 STEPS = 3
 
 
 @cache
 def two_ranks() -> list[dict[str, Any]]:
-    return torchrun("vramlab_course.programs.ranks.ddp", 2, 4, STEPS)
+    return torchrun("vramlab_course.lessons.l19_dp_and_ddp.ranks", 2, 4, STEPS)
 
 
 def test_each_rank_reports_by_its_number_from_a_process_of_its_own() -> None:

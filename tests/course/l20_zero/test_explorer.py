@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.widgets import zero_explorer
+from vramlab_course.lessons.l20_zero.explorer import zero_explorer
 from vramlab_course.widgets.explorer import Explorer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.formulas import zero
+from vramlab_course.lessons.l20_zero import formulas as zero
 
 ADAM = 12
 """Bytes of states for each parameter in mixed precision."""

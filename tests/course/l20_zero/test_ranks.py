@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import vramlab
-from vramlab_course.formulas.zero import STAGES
+from vramlab_course.lessons.l20_zero.formulas import STAGES
+from vramlab_course.lessons.l20_zero.ranks import NAMES, train
 from vramlab_course.programs.ranks import torchrun
-from vramlab_course.programs.ranks.zero import NAMES, train
 
 
 @cache
 def three_ranks() -> list[dict[str, Any]]:
-    return torchrun("vramlab_course.programs.ranks.zero", 3)
+    return torchrun("vramlab_course.lessons.l20_zero.ranks", 3)
 
 
 def test_each_value_has_a_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.patches import Rectangle
 
-from vramlab_course.plots import describe_shards, draw_shards
+from vramlab_course.lessons.l20_zero.shards_picture import describe_shards, draw_shards
 
 HELD = (
     {"before": ["a0", "b0"], "forward, La": ["a0", "a1", "b0"]},

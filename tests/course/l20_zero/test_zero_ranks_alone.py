@@ -13,9 +13,9 @@ from vramlab import VirtualGPU
 from vramlab.measure import record_timeline
 from vramlab.programs.master_weights import MasterAdamW
 from vramlab_course import experiments
-from vramlab_course.experiments import zero as experiment
-from vramlab_course.experiments.zero import read_rank
-from vramlab_course.formulas import zero
+from vramlab_course.lessons.l20_zero import experiment as experiment
+from vramlab_course.lessons.l20_zero import formulas as zero
+from vramlab_course.lessons.l20_zero.experiment import read_rank
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ import vramlab
 from vramlab import VirtualGPU
 from vramlab.measure.collectives import Collectives
 from vramlab_course import experiments
-from vramlab_course.experiments import tensor_parallel
-from vramlab_course.experiments.tensor_parallel import read_layer, read_order
-from vramlab_course.formulas import tensor_parallel as formulas
-from vramlab_course.formulas.tensor_parallel import Division, Order
+from vramlab_course.lessons.l21_tensor_parallel import experiment as tensor_parallel
+from vramlab_course.lessons.l21_tensor_parallel import formulas as formulas
+from vramlab_course.lessons.l21_tensor_parallel.experiment import read_layer, read_order
+from vramlab_course.lessons.l21_tensor_parallel.formulas import Division, Order
 
 pytestmark = pytest.mark.long
 
@@ -142,7 +142,7 @@ def test_a_rank_alone_needs_a_virtual_gpu() -> None:
     with (
         pytest.raises(
             RuntimeError,
-            match=r"nproc-per-node=2 -m vramlab_course\..*\.ranks\.tensor_parallel",
+            match=r"nproc-per-node=2 -m vramlab_course\..*\.l21_tensor_parallel\.ranks",
         ),
         tensor_parallel.ranks_alone(8),
     ):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.formulas import tensor_parallel as formulas
-from vramlab_course.widgets import tensor_parallel_explorer
+from vramlab_course.lessons.l21_tensor_parallel import formulas as formulas
+from vramlab_course.lessons.l21_tensor_parallel.explorer import tensor_parallel_explorer
 from vramlab_course.widgets.explorer import Explorer
 
 SMALL = {"width": 1024, "batch": 2, "sequence": 256, "ranks": 4}

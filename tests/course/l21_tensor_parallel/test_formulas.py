@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.programs.transformer_memory import paper_layer_bytes
-from vramlab_course.formulas import tensor_parallel as tp
+from vramlab_course.lessons.l21_tensor_parallel import formulas as tp
 
 SBH = 2048 * 4 * 1024  # s = 2048, b = 4, h = 1024, and a = 16: 5 as/h = 160
 SIZES = {"batch": 4, "sequence": 2048, "width": 1024, "heads": 16}

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 import vramlab
-from vramlab_course.formulas.tensor_parallel import ORDERS, parameters
-from vramlab_course.programs.ranks import torchrun
-from vramlab_course.programs.ranks.tensor_parallel import (
+from vramlab_course.lessons.l21_tensor_parallel.formulas import ORDERS, parameters
+from vramlab_course.lessons.l21_tensor_parallel.ranks import (
     SIZES,
     make_feed_forward,
     make_layer,
     train,
 )
+from vramlab_course.programs.ranks import torchrun
 
 
 @cache
 def two_ranks() -> list[dict[str, Any]]:
-    return torchrun("vramlab_course.programs.ranks.tensor_parallel", 2)
+    return torchrun("vramlab_course.lessons.l21_tensor_parallel.ranks", 2)
 
 
 @pytest.fixture(scope="module")

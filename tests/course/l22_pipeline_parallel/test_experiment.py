@@ -11,8 +11,13 @@ from vramlab import VirtualGPU
 from vramlab.programs.pipeline_schedules import Name, plan
 from vramlab_course import experiments
 from vramlab_course.experiments import Outcome
-from vramlab_course.experiments.pipeline import read_cut, read_stage
-from vramlab_course.formulas.pipeline import Pipeline, cut, even_stages, sent_bytes
+from vramlab_course.lessons.l22_pipeline_parallel.experiment import read_cut, read_stage
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import (
+    Pipeline,
+    cut,
+    even_stages,
+    sent_bytes,
+)
 
 
 def missed(outcome: Outcome) -> list[str]:

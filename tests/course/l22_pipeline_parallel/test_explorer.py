@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.programs.pipeline_schedules import NAMES, Name
-from vramlab_course.widgets import pipeline_explorer
-from vramlab_course.widgets.pipeline_explorer import KEPT
+from vramlab_course.lessons.l22_pipeline_parallel.explorer import KEPT, pipeline_explorer
 
 
 @pytest.mark.parametrize("kept", KEPT)

@@ -1,5 +1,4 @@
-"""What stages of a pipeline hold, by hand; tests/course/experiments/test_pipeline.py measures
-it."""
+"""What stages of a pipeline hold, by hand; test_experiment.py measures it."""
 
 from __future__ import annotations
 
@@ -7,7 +6,13 @@ import pytest
 
 from vramlab.programs.pipeline_schedules import Name
 from vramlab.units import MIB
-from vramlab_course.formulas.pipeline import ModelParallel, Pipeline, cut, even_stages, sent_bytes
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import (
+    ModelParallel,
+    Pipeline,
+    cut,
+    even_stages,
+    sent_bytes,
+)
 
 ROWS = 512
 A = 2 * MIB

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from vramlab.programs.pipeline_schedules import plan
-from vramlab_course.plots import describe_gantt, draw_gantt
+from vramlab_course.lessons.l22_pipeline_parallel.picture import describe_gantt, draw_gantt
 
 
 def boxes(picture: object) -> list[tuple[float, float, float]]:

@@ -9,8 +9,8 @@ import pytest
 
 from vramlab.cuda_rules.cublas import BEFORE_HOPPER_BYTES
 from vramlab_classroom.judge.task import NotFixed
-from vramlab_course.formulas.pipeline import Pipeline, cut
-from vramlab_course.tasks.ex22_pipeline_parallel import (
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import Pipeline, cut
+from vramlab_course.lessons.l22_pipeline_parallel.tasks import (
     BATCH,
     CHOOSE,
     GOOD,

@@ -9,14 +9,20 @@ import pytest
 
 import vramlab
 from vramlab.programs.pipeline_schedules import Name
-from vramlab_course.experiments.pipeline import read_stage
+from vramlab_course.lessons.l22_pipeline_parallel.experiment import read_stage
+from vramlab_course.lessons.l22_pipeline_parallel.ranks import (
+    LAYERS,
+    SCHEDULES,
+    WIDTH,
+    chain,
+    train_alone,
+)
 from vramlab_course.programs.ranks import torchrun
-from vramlab_course.programs.ranks.pipeline import LAYERS, SCHEDULES, WIDTH, chain, train_alone
 
 
 @cache
 def two_ranks() -> list[dict[str, Any]]:
-    return torchrun("vramlab_course.programs.ranks.pipeline", 2)
+    return torchrun("vramlab_course.lessons.l22_pipeline_parallel.ranks", 2)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

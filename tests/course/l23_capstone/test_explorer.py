@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from vramlab_course.widgets import planner_explorer
+from vramlab_course.lessons.l23_capstone.explorer import planner_explorer
 from vramlab_course.widgets.explorer import Explorer
 
 pytestmark = pytest.mark.long

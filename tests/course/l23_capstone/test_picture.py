@@ -9,7 +9,8 @@ from vramlab.planner import CATEGORIES, Estimate, Moment, Plan, Report, Simulati
 from vramlab.planner.events import REMAINDERS
 from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import GIB
-from vramlab_course.plots import Picture, describe_plan, draw_plan
+from vramlab_course.lessons.l23_capstone.picture import describe_plan, draw_plan
+from vramlab_course.plots import Picture
 
 PLAN = Plan(Sizes(vocabulary=512, width=128, layers=2, heads=4), "A100-40GB", batch=4)
 CONTEXT_GIB = 437 / 1024  # of an A100

@@ -7,7 +7,7 @@ import pytest
 from vramlab.planner import Plan, estimate
 from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import short_size
-from vramlab_course.plots import draw_plans
+from vramlab_course.lessons.l23_capstone.picture import draw_plans
 
 SMALL = Sizes(vocabulary=512, width=128, layers=2, heads=4)
 PLAN = Plan(SMALL, "A100-40GB", batch=4)

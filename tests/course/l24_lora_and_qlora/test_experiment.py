@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vramlab.planner.models import llama_sizes
-from vramlab_course.experiments import adapters
-from vramlab_course.experiments.adapters import ALL_MATRICES, WAYS, TuningWay
-from vramlab_course.formulas.adapters import chain_kept_bytes, llama_parameters
+from vramlab_course.lessons.l24_lora_and_qlora import experiment as adapters
+from vramlab_course.lessons.l24_lora_and_qlora.experiment import ALL_MATRICES, WAYS, TuningWay
+from vramlab_course.lessons.l24_lora_and_qlora.formulas import chain_kept_bytes, llama_parameters
 
 SMALL = llama_sizes(512, 256, 4, 4, 768)
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from vramlab_course.formulas.adapters import bits_per_parameter, four_bit_bytes
-from vramlab_course.programs.techniques.adapters import AdaptedLinear, adapt
-from vramlab_course.programs.techniques.four_bits import (
+from vramlab_course.lessons.l24_lora_and_qlora.adapters import AdaptedLinear, adapt
+from vramlab_course.lessons.l24_lora_and_qlora.formulas import bits_per_parameter, four_bit_bytes
+from vramlab_course.lessons.l24_lora_and_qlora.four_bits import (
     FourBitLinear,
     dequantize,
     dequantize_scales,

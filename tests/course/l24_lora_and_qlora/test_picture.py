@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramlab_course.plots import draw_adapters
+from vramlab_course.lessons.l24_lora_and_qlora.picture import draw_adapters
 
 
 def adam(*parameters: nn.Parameter) -> torch.optim.Optimizer:

@@ -7,8 +7,13 @@ from dataclasses import replace
 import pytest
 
 from vramlab import VirtualGPU
-from vramlab_course.experiments.long_context import LLAMA_8B, ROOMY, measure_loss, measure_shared
-from vramlab_course.formulas.long_context import (
+from vramlab_course.lessons.l25_long_context.experiment import (
+    LLAMA_8B,
+    ROOMY,
+    measure_loss,
+    measure_shared,
+)
+from vramlab_course.lessons.l25_long_context.formulas import (
     checkpoints_bytes,
     least_block,
     logits_bytes,

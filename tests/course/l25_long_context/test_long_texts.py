@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from vramlab import VirtualGPU
-from vramlab_course.programs.techniques import context_parallel
-from vramlab_course.programs.techniques.chunked_loss import chunked_loss, whole_loss
-from vramlab_course.programs.techniques.context_parallel import (
+from vramlab_course.lessons.l25_long_context import context_parallel
+from vramlab_course.lessons.l25_long_context.chunked_loss import chunked_loss, whole_loss
+from vramlab_course.lessons.l25_long_context.context_parallel import (
     attend_block,
     block_at,
     exchanged,

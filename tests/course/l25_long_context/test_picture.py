@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.plots import draw_ring_turns
+from vramlab_course.lessons.l25_long_context.picture import draw_ring_turns
 
 
 def test_it_says_who_has_what() -> None:

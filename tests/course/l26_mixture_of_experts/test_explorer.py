@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from vramlab_course.formulas.moe import MoELayer
-from vramlab_course.widgets import moe_explorer
-from vramlab_course.widgets.moe_explorer import measure_rank
+from vramlab_course.lessons.l26_mixture_of_experts.explorer import measure_rank, moe_explorer
+from vramlab_course.lessons.l26_mixture_of_experts.formulas import MoELayer
 
 
 def test_a_rank_is_measured_as_predicted() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramlab.units import MIB
-from vramlab_course.formulas.moe import (
+from vramlab_course.lessons.l26_mixture_of_experts.formulas import (
     MoELayer,
     capacity,
     dispatched_bytes,

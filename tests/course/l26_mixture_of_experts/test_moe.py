@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import gelu
 
-from vramlab_course.programs.models.moe import MoE, crowd, spread
+from vramlab_course.lessons.l26_mixture_of_experts.moe import MoE, crowd, spread
 
 
 def test_experts_compute_for_their_tokens_what_all_would() -> None:

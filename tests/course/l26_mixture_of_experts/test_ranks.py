@@ -7,12 +7,12 @@ from itertools import chain
 import pytest
 
 import vramlab
+from vramlab_course.lessons.l26_mixture_of_experts.ranks import whole
 from vramlab_course.programs.ranks import torchrun
-from vramlab_course.programs.ranks.moe import whole
 
 
 def test_outputs_and_gradients_of_all_ranks_together() -> None:
-    ranks = torchrun("vramlab_course.programs.ranks.moe", 2)
+    ranks = torchrun("vramlab_course.lessons.l26_mixture_of_experts.ranks", 2)
     with vramlab.VirtualGPU("T4", values=True):
         expected = whole(2)
     for name, numbers in expected.items():

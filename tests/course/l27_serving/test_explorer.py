@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from vramlab.units import GIB, MIB
-from vramlab_course.widgets import serving_explorer
-from vramlab_course.widgets.serving_explorer import measure_server, weights_of
+from vramlab_course.lessons.l27_serving.explorer import measure_server, serving_explorer, weights_of
 
 
 def test_weights_of_few_bits_have_a_scale_for_each_128() -> None:

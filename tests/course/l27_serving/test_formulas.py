@@ -8,15 +8,15 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.units import GIB, KIB
 from vramlab_course.formulas.kv_cache import KVCache
-from vramlab_course.formulas.serving import (
+from vramlab_course.lessons.l27_serving.formulas import (
     latent_token_bytes,
     quantized_bytes,
     requests_at_once,
     reserved_bytes,
     shared_pages,
 )
-from vramlab_course.programs.techniques.paged_cache import PagedCache
-from vramlab_course.programs.techniques.weight_only import WeightOnlyLinear
+from vramlab_course.lessons.l27_serving.paged_cache import PagedCache
+from vramlab_course.lessons.l27_serving.weight_only import WeightOnlyLinear
 
 OPT_13B = KVCache(40, 40, 128).token_bytes
 

@@ -6,8 +6,8 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.units import GIB, MIB
-from vramlab_course.experiments.serving import OPT, fill_by_reserving, fill_with_pages
-from vramlab_course.programs.techniques.paged_cache import PagedCache
+from vramlab_course.lessons.l27_serving.experiment import OPT, fill_by_reserving, fill_with_pages
+from vramlab_course.lessons.l27_serving.paged_cache import PagedCache
 
 SIZES = OPT[0].cache
 

@@ -6,19 +6,15 @@ import pytest
 import torch
 
 from vramlab import VirtualGPU
-from vramlab_course.programs.techniques.batching import (
+from vramlab_course.lessons.l27_serving.batching import (
     Turn,
     continuously,
     in_batches,
     last_step,
     used_share,
 )
-from vramlab_course.programs.techniques.paged_cache import OutOfPages, PagedCache
-from vramlab_course.programs.techniques.weight_only import (
-    WeightOnlyLinear,
-    dequantize,
-    quantize,
-)
+from vramlab_course.lessons.l27_serving.paged_cache import OutOfPages, PagedCache
+from vramlab_course.lessons.l27_serving.weight_only import WeightOnlyLinear, dequantize, quantize
 
 
 def small_cache(pages: int = 8) -> PagedCache:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab_course.plots import describe_turns, draw_turns
-from vramlab_course.programs.techniques.batching import continuously, in_batches
+from vramlab_course.lessons.l27_serving.batching import continuously, in_batches
+from vramlab_course.lessons.l27_serving.turns_picture import describe_turns, draw_turns
 
 ANSWERS = (4, 9, 6, 3)
 WAYS = {"batches": in_batches(ANSWERS, 2), "continuously": continuously(ANSWERS, 2)}

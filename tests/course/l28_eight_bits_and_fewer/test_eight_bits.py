@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vramlab import VirtualGPU
-from vramlab_course.programs.techniques.eight_bits import (
+from vramlab_course.lessons.l28_eight_bits_and_fewer.eight_bits import (
     E4M3,
     E5M2,
     EightBitLinear,

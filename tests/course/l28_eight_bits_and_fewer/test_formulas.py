@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from vramlab.units import KIB, MIB
-from vramlab_course.formulas.eight_bits import (
+from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import (
     Recipe,
     Scaling,
     bits_per_number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab_course.formulas.float_formats import FLOAT8_E4M3, FLOAT8_E5M2
-from vramlab_course.plots import describe_reach, draw_reach
+from vramlab_course.lessons.l28_eight_bits_and_fewer.reach_picture import describe_reach, draw_reach
 
 FORMATS = (FLOAT8_E5M2, FLOAT8_E4M3)
 GRADIENTS = {-20: 25, -12: 50, -9: 25}  # E5M2 begins at 2**-16, E4M3 at 2**-9

@@ -7,7 +7,7 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure.partitions import Partition, kept_for_backward
-from vramlab_course.experiments import compiled
+from vramlab_course.lessons.l29_compiled_programs import compiled
 
 TRACED = 64
 """Rows that are traced; the recorded step has 128 times as many."""

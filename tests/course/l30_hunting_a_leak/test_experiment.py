@@ -6,10 +6,9 @@ import pytest
 
 from vramlab import VirtualGPU
 from vramlab.units import MIB
-from vramlab_course.experiments.leaks import held_each_step_bytes, leaks
-from vramlab_course.programs.techniques.leaks import LEAKS
-from vramlab_course.widgets import leak_explorer
-from vramlab_course.widgets.leak_explorer import measure_steps
+from vramlab_course.lessons.l30_hunting_a_leak.experiment import held_each_step_bytes, leaks
+from vramlab_course.lessons.l30_hunting_a_leak.explorer import leak_explorer, measure_steps
+from vramlab_course.lessons.l30_hunting_a_leak.leaks import LEAKS
 
 
 def test_every_leak_keeps_what_is_predicted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.measure import Holder
-from vramlab_course.plots import describe_holders, draw_holders
+from vramlab_course.lessons.l30_hunting_a_leak.picture import describe_holders, draw_holders
 
 SHORT = (Holder("scores", "list"), Holder("[0]", "Tensor"))
 LONG = tuple(Holder(f"step {number}", "node") for number in range(10))

@@ -12,29 +12,26 @@ from matplotlib.patches import Rectangle
 
 from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
-from vramlab_course.formulas.data_parallel import buckets
-from vramlab_course.plots import (
-    MethodCost,
-    Picture,
-    Trip,
-    draw_accumulation,
-    draw_cut_matrices,
+from vramlab_course.lessons.l02_pages_and_blocks.picture import draw_hierarchy
+from vramlab_course.lessons.l07_inference.picture import draw_pages
+from vramlab_course.lessons.l11_sequence_length.picture import draw_tiles
+from vramlab_course.lessons.l13_gradient_accumulation.picture import draw_accumulation
+from vramlab_course.lessons.l16_lean_optimizers.picture import draw_states
+from vramlab_course.lessons.l17_offloading.picture import Trip, draw_travel
+from vramlab_course.lessons.l19_dp_and_ddp.formulas import buckets
+from vramlab_course.lessons.l19_dp_and_ddp.overlap_picture import draw_overlap
+from vramlab_course.lessons.l19_dp_and_ddp.star_and_ring_picture import draw_star_and_ring
+from vramlab_course.lessons.l20_zero.zero_stages_picture import draw_zero_stages
+from vramlab_course.lessons.l21_tensor_parallel.picture import draw_cut_matrices
+from vramlab_course.lessons.l26_mixture_of_experts.picture import draw_routing
+from vramlab_course.lessons.l27_serving.kept_heads_picture import draw_kept_heads
+from vramlab_course.lessons.l27_serving.page_tables_picture import draw_page_tables
+from vramlab_course.lessons.l28_eight_bits_and_fewer.eight_bit_linear_picture import (
     draw_eight_bit_linear,
-    draw_fused,
-    draw_hierarchy,
-    draw_kept_heads,
-    draw_methods,
-    draw_overlap,
-    draw_page_tables,
-    draw_pages,
-    draw_routing,
-    draw_scales,
-    draw_star_and_ring,
-    draw_states,
-    draw_tiles,
-    draw_travel,
-    draw_zero_stages,
 )
+from vramlab_course.lessons.l28_eight_bits_and_fewer.scales_picture import draw_scales
+from vramlab_course.lessons.l29_compiled_programs.picture import draw_fused
+from vramlab_course.plots import MethodCost, Picture, draw_methods
 
 ADDRESS = 4096
 SEGMENT = {

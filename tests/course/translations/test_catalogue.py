@@ -128,7 +128,7 @@ def test_widgets_have_what_they_say_to_translate(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     told = ("How {it} goes.", "Now.", "What it takes", "Layers")
-    assert texts_of_widgets(tmp_path) == [Text("", words) for words in told]
+    assert texts_of_widgets(sorted(tmp_path.glob("*.py"))) == [Text("", words) for words in told]
 
 
 def test_titles_and_tables_are_to_be_translated_but_no_units_and_no_code() -> None:

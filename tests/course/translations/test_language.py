@@ -10,6 +10,7 @@ import pytest
 from vramlab import words
 from vramlab.table import Table
 from vramlab_classroom.judge.verdict import Grade, Verdict, WrongAnswer
+from vramlab_course.lessons.l15_mixed_precision.float_explorer import float_explorer
 from vramlab_course.plots import picture as picture_module
 from vramlab_course.plots.picture import Picture
 from vramlab_course.translations.language import (
@@ -20,7 +21,7 @@ from vramlab_course.translations.language import (
     languages,
 )
 from vramlab_course.translations.speech import say, say_name, spoken, title_of
-from vramlab_course.widgets import float_explorer, predict, spoken_frames
+from vramlab_course.widgets import predict, spoken_frames
 from vramlab_course.widgets.guesses import Guess
 
 QUESTION = "By how much does 'used' grow with the first tensor?"  # of lesson 01

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from vramlab_course.tasks import workshop_c_bucketed_ddp as workshop
 from vramlab_course.tasks.building import BARE_T4
 from vramlab_course.tasks.ranks import in_this_process
 from vramlab_course.tasks.repair import Run
+from vramlab_course.workshops import workshop_c_bucketed_ddp as workshop
 
 CASE = {"widths": [8, 16, 4], "bucket_kib": 1}
 

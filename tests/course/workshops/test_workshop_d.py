@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vramlab_classroom.judge.task import NotFixed
-from vramlab_course.tasks import workshop_d_fsdp as workshop
 from vramlab_course.tasks.building import BARE_T4
 from vramlab_course.tasks.repair import Run
+from vramlab_course.workshops import workshop_d_fsdp as workshop
 
 
 def test_shards_of_gradients_are_those_of_the_mean_over_ranks() -> None:

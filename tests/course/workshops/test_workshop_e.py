@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vramlab_course.tasks import workshop_e_pipeline as workshop
 from vramlab_course.tasks.repair import Run
+from vramlab_course.workshops import workshop_e_pipeline as workshop
 
 
 def test_gradients_are_those_of_the_whole_batch() -> None:

@@ -13,7 +13,7 @@ from vramlab.planner import Estimate, Plan, estimate_stage, find_model, simulate
 from vramlab.planner.models import llama_sizes
 from vramlab.programs.transformer_memory import Sizes, layer_kept_bytes
 from vramlab.units import GIB, MIB
-from vramlab_course.formulas.zero import PAPER_TABLE_GB, Stage
+from vramlab_course.lessons.l20_zero.formulas import PAPER_TABLE_GB, Stage
 
 pytestmark = pytest.mark.long
 

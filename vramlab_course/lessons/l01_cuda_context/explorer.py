@@ -9,7 +9,7 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import DeviceReading, Table, read_device
 from vramlab.units import MIB, format_mib, short_size
-from vramlab_course.plots import draw_device
+from vramlab_course.lessons.l01_cuda_context.picture import draw_device
 from vramlab_course.widgets.controls import slider
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU

@@ -15,7 +15,7 @@ from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import parameters as count
 from vramlab_course.formulas import vgg16
 from vramlab_course.formulas.packing import packed
-from vramlab_course.programs.models.documents import VGG16, RepeatedLinear
+from vramlab_course.programs.documents import VGG16, RepeatedLinear
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 

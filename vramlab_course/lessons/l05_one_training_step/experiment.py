@@ -14,7 +14,7 @@ from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import vgg16
-from vramlab_course.programs.models.documents import VGG16
+from vramlab_course.programs.documents import VGG16
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 _BATCHES = (32, 64)

@@ -19,7 +19,7 @@ from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas import vgg16
 from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.per_parameter import GRADIENTS, OPTIMIZERS, WEIGHTS, ZERO_MIXED_ADAM
-from vramlab_course.programs.models.documents import VGG16
+from vramlab_course.programs.documents import VGG16
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 _WIDTH = 4096

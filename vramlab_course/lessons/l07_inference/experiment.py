@@ -15,8 +15,8 @@ from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.bert import Bert
-from vramlab_course.formulas.inference import bert_peak_bytes
 from vramlab_course.formulas.kv_cache import KVCache
+from vramlab_course.lessons.l07_inference.formulas import bert_peak_bytes
 
 
 @dataclass(frozen=True)

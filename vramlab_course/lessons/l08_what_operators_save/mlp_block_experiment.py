@@ -11,7 +11,7 @@ from torch.nn import functional
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.mlp_block import MLPBlock
+from vramlab_course.lessons.l08_what_operators_save.mlp_block_formulas import MLPBlock
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
-from vramlab_course.formulas.operators import INPUT, KEEPS
+from vramlab_course.lessons.l08_what_operators_save.operators_formulas import INPUT, KEEPS
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,11 @@ from vramlab.measure import SavedTensors, Table, Whose, saved_by
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.operators import KEEPS, OperatorSizes, held_bytes
+from vramlab_course.lessons.l08_what_operators_save.operators_formulas import (
+    KEEPS,
+    OperatorSizes,
+    held_bytes,
+)
 
 ROWS, WIDTH = 4096, 1024
 IMAGES = (16, 64, 64, 64)
@@ -33,7 +37,7 @@ class Operator:
     """An operator, and what it is tried on."""
 
     name: str
-    """In `vramlab_course.formulas.operators.KEEPS`."""
+    """In `vramlab_course.lessons.l08_what_operators_save.operators_formulas.KEEPS`."""
     apply: Callable[..., Tensor] | None
     """A function of the inputs; None if a module is applied."""
     inputs: Callable[[torch.dtype], Inputs]

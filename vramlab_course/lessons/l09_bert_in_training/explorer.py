@@ -11,8 +11,8 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import StageMeasurement, Stages, Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.bert_modes import IMPLEMENTATIONS
 from vramlab_course.formulas.bert import PARTS, Bert
+from vramlab_course.lessons.l09_bert_in_training.experiment import IMPLEMENTATIONS
 from vramlab_course.plots import draw_stacks
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer

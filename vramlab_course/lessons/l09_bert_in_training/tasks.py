@@ -46,7 +46,7 @@ def _measure_layer(
         read_length: of another text, whose keys and values are looked at; the input's own if None.
         how: as `EncoderLayer` has it.
     """
-    from vramlab_course.programs.models.encoder import EncoderLayer
+    from vramlab_course.lessons.l09_bert_in_training.encoder import EncoderLayer
 
     layer = EncoderLayer(width, heads, feed_forward, **how).to("cuda")
     layer.train(train)
@@ -414,7 +414,7 @@ def _train(model: Any, load: Load, steps: int) -> Any:
 
 
 def _model_and_data(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
-    from vramlab_course.programs.models.encoder import Encoder
+    from vramlab_course.lessons.l09_bert_in_training.encoder import Encoder
 
     torch.manual_seed(layers)
     how = {"hidden_dropout": 0.0, "attention_dropout": 0.0}

@@ -51,7 +51,7 @@ def _tokens(batch: int) -> torch.Tensor:
 
 
 def _vgg16() -> nn.Module:
-    from vramlab_course.programs.models.documents import VGG16
+    from vramlab_course.programs.documents import VGG16
 
     return VGG16()
 

@@ -10,8 +10,12 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.sequence_length import AttentionMemory, can_run, measure_attention
-from vramlab_course.formulas.attention import KINDS, AttentionKind
+from vramlab_course.lessons.l11_sequence_length.attention_formulas import KINDS, AttentionKind
+from vramlab_course.lessons.l11_sequence_length.sequence_length_experiment import (
+    AttentionMemory,
+    can_run,
+    measure_attention,
+)
 from vramlab_course.plots import draw_curves
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer

@@ -16,7 +16,7 @@ from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.attention import kept_bytes
+from vramlab_course.lessons.l11_sequence_length.attention_formulas import kept_bytes
 
 LONGEST = 512
 WIDTH, HEADS, VOCABULARY = 768, 12, 30522

@@ -16,8 +16,8 @@ from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas import retention as formulas
-from vramlab_course.programs.models.retention import (
+from vramlab_course.lessons.l11_sequence_length import retention_formulas as formulas
+from vramlab_course.lessons.l11_sequence_length.retention import (
     CHUNK,
     decays,
     retain_chunkwise,

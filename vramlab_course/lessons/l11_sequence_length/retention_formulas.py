@@ -1,7 +1,7 @@
 """What retention (RetNet) keeps, in each of its three forms.
 
 Source: arXiv 2307.08621 §2.1 for the forms; what each op saves, tools/autograd/derivatives.yaml of
-PyTorch 2.13, for `vramlab_course.experiments.retention`, in float32.
+PyTorch 2.13, for `vramlab_course.lessons.l11_sequence_length.retention_experiment`, in float32.
 
 Letters of shapes: B batch, H heads, S sequence, D head size, C tokens in a chunk.
 """

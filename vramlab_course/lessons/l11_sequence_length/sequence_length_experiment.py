@@ -16,15 +16,15 @@ from vramlab.units import MIB
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.attention import (
+from vramlab_course.formulas.bert import Bert
+from vramlab_course.lessons.l11_sequence_length.attention_formulas import (
     KINDS,
     AttentionKind,
     bert_held_bytes,
     kept_bytes,
     quadratic_bytes,
 )
-from vramlab_course.formulas.bert import Bert
-from vramlab_course.formulas.fit import quadratic_fit
+from vramlab_course.lessons.l11_sequence_length.fit_formulas import quadratic_fit
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 LONGEST = 2560

@@ -19,7 +19,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.formulas.attention import KINDS
+from vramlab_course.lessons.l11_sequence_length.attention_formulas import KINDS
 from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
@@ -51,7 +51,7 @@ def _kept_bytes(
     dropout: bool = False,
 ) -> int:
     """What attention keeps, its inputs not counted."""
-    from vramlab_course.experiments.sequence_length import attend
+    from vramlab_course.lessons.l11_sequence_length.sequence_length_experiment import attend
 
     (chosen,) = (known for known in KINDS if known == kind)
     query, key, value = _inputs(batch, heads, length, head_size, dtype)

@@ -25,7 +25,10 @@ from vramlab.programs.transformer_memory import (
     Sizes,
 )
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.transformer_step import StepMeasurement, measure_step
+from vramlab_course.lessons.l12_estimating_large_models.transformer_step import (
+    StepMeasurement,
+    measure_step,
+)
 from vramlab_course.plots import draw_stacks
 from vramlab_course.plots.style import (
     CACHED_LOOK,

@@ -20,10 +20,13 @@ from vramlab.programs.transformer_memory import GPT2, Run, Sizes
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
-from vramlab_course.experiments.transformer_step import TransformerTraining, take_steps
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.per_parameter import ZERO_MIXED_ADAM, zero_states_bytes
+from vramlab_course.lessons.l12_estimating_large_models.transformer_step import (
+    TransformerTraining,
+    take_steps,
+)
 
 BATCH, SEQUENCE = 32, 1024
 ZERO_PAPER = "arXiv 1910.02054"

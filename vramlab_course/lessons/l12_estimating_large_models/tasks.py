@@ -174,7 +174,7 @@ def _layer_run(batch: int, sequence: int, precision: str, attention: Attention) 
 def _measure_layer(
     batch: int, sequence: int, width: int, heads: int, precision: str, attention: Attention
 ) -> int:
-    from vramlab_course.experiments.transformer_tables import measure_layer
+    from vramlab_course.lessons.l12_estimating_large_models.transformer_tables import measure_layer
 
     return measure_layer(_sizes(width, heads), _layer_run(batch, sequence, precision, attention))
 
@@ -289,7 +289,9 @@ RUNS: Mapping[str, Mapping[str, str]] = {
 
 
 def _observe_run(run: str, layers: int, width: int, batch: int, sequence: int) -> Observation:
-    from vramlab_course.experiments.transformer_step import TransformerTraining
+    from vramlab_course.lessons.l12_estimating_large_models.transformer_step import (
+        TransformerTraining,
+    )
 
     sizes = Sizes(vocabulary=1024, positions=sequence, width=width, layers=layers, heads=8)
     attention: Attention = "efficient"
@@ -371,7 +373,7 @@ Peaks = Sequence[Sequence[int]]
 
 def _observe_layers(width: int, sequence: int, batch: int, layers: int) -> Observation:
     """Peaks of small runs, and a limit between those of a deep model and one of a layer more."""
-    from vramlab_course.experiments.transformer_step import take_steps
+    from vramlab_course.lessons.l12_estimating_large_models.transformer_step import take_steps
 
     def peak(layers: int, batch: int) -> int:
         # Segments that grow leave no rests of blocks, which would hide the straight line.
@@ -506,7 +508,9 @@ def _micro_batches(run: Run) -> int:
 
 
 def _two_steps(run: Run) -> None:
-    from vramlab_course.experiments.transformer_step import TransformerTraining
+    from vramlab_course.lessons.l12_estimating_large_models.transformer_step import (
+        TransformerTraining,
+    )
 
     training = TransformerTraining(T4_SIZES, run.program)
     for _ in range(2):

@@ -15,7 +15,10 @@ from vramlab.planner import Plan, UnsupportedPlan, estimate
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import Run, Sizes
 from vramlab.units import short_size
-from vramlab_course.experiments.transformer_step import TransformerTraining, take_steps
+from vramlab_course.lessons.l12_estimating_large_models.transformer_step import (
+    TransformerTraining,
+    take_steps,
+)
 
 
 def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:

@@ -15,11 +15,11 @@ from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.training_step import BATCH, WIDTHS
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.accumulation import micro_batch_peak_bytes
 from vramlab_course.formulas.bert import Bert
 from vramlab_course.formulas.packing import packed
 from vramlab_course.formulas.training import SCALAR_BYTES, LinearChain
-from vramlab_course.programs.models.documents import linear_net
+from vramlab_course.lessons.l13_gradient_accumulation.formulas import micro_batch_peak_bytes
+from vramlab_course.programs.documents import linear_net
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 

@@ -12,9 +12,13 @@ from torch import Tensor, nn
 from vramlab import VirtualGPU
 from vramlab.measure import Table, Timeline, record_timeline
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.document_loops import gradient_of, small_data, small_model
+from vramlab_course.lessons.l13_gradient_accumulation.document_loops import (
+    gradient_of,
+    small_data,
+    small_model,
+)
 from vramlab_course.plots import draw_timeline
-from vramlab_course.programs.models.documents import linear_net
+from vramlab_course.programs.documents import linear_net
 from vramlab_course.widgets.controls import choice, powers
 from vramlab_course.widgets.explorer import View, explorer
 

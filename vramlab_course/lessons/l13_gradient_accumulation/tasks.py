@@ -134,7 +134,7 @@ LOOPS = ("divided", "not divided", "added to itself", "graphs retained")
 
 def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The same small batch `count` times, so that every batch has the same gradient."""
-    from vramlab_course.experiments.document_loops import small_data
+    from vramlab_course.lessons.l13_gradient_accumulation.document_loops import small_data
 
     return list(small_data(1)) * count
 
@@ -148,7 +148,7 @@ class _Gradients:
         self.percents: list[int] = []
 
     def step(self) -> None:
-        from vramlab_course.experiments.document_loops import gradient_of
+        from vramlab_course.lessons.l13_gradient_accumulation.document_loops import gradient_of
 
         applied = gradient_of(self.model)
         times = float(applied @ self.right / (self.right @ self.right))
@@ -157,7 +157,10 @@ class _Gradients:
 
 def _start() -> tuple[torch.nn.Module, _Gradients]:
     """A model, and an optimizer that knows the gradient of the one batch there is."""
-    from vramlab_course.experiments.document_loops import gradient_of, small_model
+    from vramlab_course.lessons.l13_gradient_accumulation.document_loops import (
+        gradient_of,
+        small_model,
+    )
 
     model = small_model()
     [(inputs, targets)] = _batches(1)

@@ -19,10 +19,12 @@ from vramlab.units import GIB
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas import checkpointing as formulas
-from vramlab_course.formulas.checkpointing import ChainSizes
-from vramlab_course.programs.models.chains import Forward, mlp_chain, prepared, train
-from vramlab_course.programs.techniques.torch_checkpointing import enable_checkpointing
+from vramlab_course.lessons.l14_gradient_checkpointing import checkpointing_formulas as formulas
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_formulas import ChainSizes
+from vramlab_course.lessons.l14_gradient_checkpointing.torch_checkpointing import (
+    enable_checkpointing,
+)
+from vramlab_course.programs.chains import Forward, mlp_chain, prepared, train
 
 LAYERS, HIDDEN = 12, 768
 """Of BERT-base and GPT-2."""

@@ -17,10 +17,9 @@ from vramlab.measure.flops import count_flops
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas import checkpointing as formulas
-from vramlab_course.formulas.checkpointing import ChainSizes
 from vramlab_course.formulas.training import SCALAR_BYTES
-from vramlab_course.programs.checkpointing import (
+from vramlab_course.lessons.l14_gradient_checkpointing import checkpointing_formulas as formulas
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
     Schedule,
     recompute_all,
     revolve,
@@ -28,9 +27,13 @@ from vramlab_course.programs.checkpointing import (
     simulate,
     store_all,
 )
-from vramlab_course.programs.checkpointing.execute import execute
-from vramlab_course.programs.models.chains import Forward, linear_chain, mlp_chain, prepared, train
-from vramlab_course.programs.techniques.torch_checkpointing import each_step, selective
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.execute import execute
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_formulas import ChainSizes
+from vramlab_course.lessons.l14_gradient_checkpointing.torch_checkpointing import (
+    each_step,
+    selective,
+)
+from vramlab_course.programs.chains import Forward, linear_chain, mlp_chain, prepared, train
 
 STEPS, BATCH, WIDTH = 16, 8192, 256
 """The chain of the lesson: 16 steps over (8192, 256), so that a state has 8 MiB."""
@@ -47,7 +50,7 @@ class Exchange:
     """What it is called."""
     by_torch: bool
     """Whether torch.utils.checkpoint does it, or a schedule of
-    vramlab_course.programs.checkpointing."""
+    vramlab_course.lessons.l14_gradient_checkpointing.checkpointing."""
     predicted_peak_bytes: int
     """Peak beyond parameters, input and workspaces, from a closed form."""
     peak_bytes: int

@@ -1,12 +1,10 @@
 """What a training step over a chain of equal steps takes under a checkpointing schedule.
 
-Source: the schedules themselves (vramlab_course.programs.checkpointing), and what a step keeps for
-its backward pass (tools/autograd/derivatives.yaml, PyTorch 2.13): a matrix product its input, GELU
-its input. A product's two gradients are made one after the other, and stay until the step has been
-gone back.
-
-Everything is in bytes beyond what is there before the step: parameters, the input and workspaces.
-Letters: n steps, k segments of m steps, a bytes of one state.
+Source: the schedules themselves (`checkpointing` beside this file), and what a step keeps for its
+backward pass (tools/autograd/derivatives.yaml, PyTorch 2.13): a matrix product its input, GELU its
+input. A product's two gradients are made one after the other, and stay until the step has been gone
+back. Everything is in bytes beyond what is there before the step: parameters, the input and
+workspaces. Letters: n steps, k segments of m steps, a bytes of one state.
 """
 
 from __future__ import annotations
@@ -15,7 +13,12 @@ from dataclasses import dataclass
 
 from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES
-from vramlab_course.programs.checkpointing.schedule import Do, Schedule, ScheduleMoment, simulate
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.schedule import (
+    Do,
+    Schedule,
+    ScheduleMoment,
+    simulate,
+)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.plots import draw_schedule
-from vramlab_course.programs.checkpointing import (
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
     Do,
     Schedule,
     ScheduleSimulation,
@@ -25,8 +24,12 @@ from vramlab_course.programs.checkpointing import (
     simulate,
     store_all,
 )
-from vramlab_course.programs.checkpointing.execute import ActionReading, execute
-from vramlab_course.programs.models.chains import linear_chain, prepared
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.execute import (
+    ActionReading,
+    execute,
+)
+from vramlab_course.lessons.l14_gradient_checkpointing.picture import draw_schedule
+from vramlab_course.programs.chains import linear_chain, prepared
 from vramlab_course.widgets.controls import choice, slider
 from vramlab_course.widgets.explorer import Explorer, View, explorer
 

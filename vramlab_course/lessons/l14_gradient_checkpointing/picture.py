@@ -13,13 +13,16 @@ from matplotlib.ticker import StrMethodFormatter
 
 from vramlab.measure import Category
 from vramlab.units import short_size
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
+    ScheduleMoment,
+    ScheduleSimulation,
+)
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import CATEGORY_LOOKS, Look, MemoryUnit
-from vramlab_course.programs.checkpointing import ScheduleMoment, ScheduleSimulation
 
 if TYPE_CHECKING:
-    from vramlab_course.experiments.checkpointing import Exchange
+    from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_experiment import Exchange
 
 _STORED = "stored"
 _RECORDED = "recorded for going back"

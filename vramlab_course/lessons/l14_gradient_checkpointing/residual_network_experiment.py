@@ -13,7 +13,7 @@ from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.residual_network import (
+from vramlab_course.lessons.l14_gradient_checkpointing.residual_network_formulas import (
     BASE,
     CLASSES,
     COLORS,

@@ -10,7 +10,7 @@ from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, instead, of
 from vramlab_classroom.judge.task import Diagnose, Exercise, Fix, NotFixed, Observation, Predict
-from vramlab_course.programs.checkpointing import revolve
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import revolve
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.readings import growth_bytes, peak_growth_bytes
@@ -30,7 +30,7 @@ def _last(steps: int, segments: int, rest: bool = True) -> int:
 def _measure_kept(steps: int, segments: int, rows: int, width: int) -> int:
     from torch.utils.checkpoint import checkpoint_sequential
 
-    from vramlab_course.programs.models.chains import mlp_chain, prepared
+    from vramlab_course.programs.chains import mlp_chain, prepared
 
     x = torch.zeros(rows, width, device="cuda")
     chain = prepared(mlp_chain(steps, width), x)
@@ -100,7 +100,7 @@ KEPT = Predict(
 def _measure_peak(steps: int, segments: int) -> int:
     from torch.utils.checkpoint import checkpoint_sequential
 
-    from vramlab_course.programs.models.chains import linear_chain, prepared
+    from vramlab_course.programs.chains import linear_chain, prepared
 
     rows, width = 8192, 64
     x = torch.zeros(rows, width, device="cuda")
@@ -158,8 +158,8 @@ PEAK = Predict(
 
 
 def _measure_revolve(steps: int, slots: int) -> int:
-    from vramlab_course.programs.checkpointing.execute import execute
-    from vramlab_course.programs.models.chains import linear_chain
+    from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.execute import execute
+    from vramlab_course.programs.chains import linear_chain
 
     chain = linear_chain(steps, 8).to("cuda")
     x = torch.zeros(8, 8, device="cuda")
@@ -233,7 +233,7 @@ def _observe_strategy(strategy: str, steps: int, segments: int, rows: int) -> Ob
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    from vramlab_course.programs.models.chains import mlp_chain, prepared
+    from vramlab_course.programs.chains import mlp_chain, prepared
 
     width = 64
     reentrant = strategy == "each step, reentrant"
@@ -262,7 +262,10 @@ def _forward(
 ) -> Callable[[torch.nn.Sequential, torch.Tensor], torch.Tensor]:
     from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-    from vramlab_course.programs.techniques.torch_checkpointing import each_step, selective
+    from vramlab_course.lessons.l14_gradient_checkpointing.torch_checkpointing import (
+        each_step,
+        selective,
+    )
 
     def in_segments(chain: Any, x: Any) -> Any:
         return checkpoint_sequential(chain, segments, x, use_reentrant=False)

@@ -14,14 +14,14 @@ from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.activations import linear_chain_bytes
-from vramlab_course.formulas.mixed_precision import (
+from vramlab_course.formulas.parameters import linear_chain_shapes
+from vramlab_course.formulas.training import SCALAR_BYTES
+from vramlab_course.lessons.l15_mixed_precision.formulas import (
     STATES_PER_PARAMETER,
     autocast_forward_bytes,
     cast_bytes,
 )
-from vramlab_course.formulas.parameters import linear_chain_shapes
-from vramlab_course.formulas.training import SCALAR_BYTES
-from vramlab_course.programs.models.documents import linear_net
+from vramlab_course.programs.documents import linear_net
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 

@@ -12,7 +12,7 @@ from vramlab import VirtualGPU
 from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_timeline
 from vramlab.programs.master_weights import MasterWeights
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.mixed_precision import autocast
+from vramlab_course.lessons.l15_mixed_precision.experiment import autocast
 from vramlab_course.plots import draw_timeline
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer

@@ -16,17 +16,17 @@ from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.lean_optimizers import (
+from vramlab_course.lessons.l16_lean_optimizers.formulas import (
     CODEBOOKS_BYTES,
     Shape,
     adafactor_bytes,
     blockwise_bytes,
     gpt2_shapes,
 )
-from vramlab_course.programs.models.chains import linear_chain
-from vramlab_course.programs.techniques.blockwise_adam import BlockwiseAdamW
-from vramlab_course.programs.techniques.sign_sgd import SignSGD
-from vramlab_course.programs.techniques.step_in_backward import step_in_backward
+from vramlab_course.lessons.l16_lean_optimizers.sign_sgd import SignSGD
+from vramlab_course.lessons.l16_lean_optimizers.step_in_backward import step_in_backward
+from vramlab_course.programs.blockwise_adam import BlockwiseAdamW
+from vramlab_course.programs.chains import linear_chain
 
 
 def adafactor_with_momentum(params: Iterable[Any], lr: float = 1e-3) -> torch.optim.Optimizer:

@@ -11,7 +11,7 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import Category, Table
 from vramlab.units import short_size
-from vramlab_course.experiments.lean_optimizers import LEAN_OPTIMIZERS
+from vramlab_course.lessons.l16_lean_optimizers.experiment import LEAN_OPTIMIZERS
 from vramlab_course.plots import draw_stacks
 from vramlab_course.plots.style import CATEGORY_LOOKS
 from vramlab_course.widgets.controls import choice, powers, slider

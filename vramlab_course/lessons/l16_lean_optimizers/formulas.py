@@ -1,7 +1,7 @@
 """States of optimizers that keep less than AdamW: sizes of blocks, without unsplit remainders.
 
 Source: torch/optim/_adafactor.py and _muon.py of PyTorch 2.13; transformers/optimization.py of
-transformers 5 (Adafactor); vramlab_course/programs/techniques/blockwise_adam.py, after arXiv
+transformers 5 (Adafactor); vramlab_course/programs/blockwise_adam.py, after arXiv
 2110.02861.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vramlab_course.programs.techniques.each_parameter import EachParameter
+from vramlab_course.programs.each_parameter import EachParameter
 
 
 class SignSGD(EachParameter):

@@ -127,7 +127,7 @@ ADAFACTOR = Predict(
 
 
 def _measure_blockwise(block: int, shapes: Shapes) -> int:
-    from vramlab_course.programs.techniques.blockwise_adam import BlockwiseAdamW
+    from vramlab_course.programs.blockwise_adam import BlockwiseAdamW
 
     return _state_growth(shapes, lambda parameters: BlockwiseAdamW(parameters, block=block))
 
@@ -206,7 +206,7 @@ ANSWERS = (
 
 def _observe_optimizer(optimizer: str, rows: int, columns: int) -> Observation:
     """Read the states of a matrix, and of a vector with as many numbers."""
-    from vramlab_course.experiments.lean_optimizers import LEAN_OPTIMIZERS
+    from vramlab_course.lessons.l16_lean_optimizers.experiment import LEAN_OPTIMIZERS
 
     make = LEAN_OPTIMIZERS[optimizer].make
     evidence = {
@@ -275,7 +275,7 @@ SAME = 1e-5
 
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
-    from vramlab_course.programs.techniques.step_in_backward import step_in_backward
+    from vramlab_course.lessons.l16_lean_optimizers.step_in_backward import step_in_backward
 
     step_in_backward(
         model.parameters(), lambda parameters: torch.optim.AdamW(parameters, fused=True)

@@ -20,8 +20,8 @@ from vramlab.programs.offloading import HostOptimizer, SavedOnHost, StreamedLaye
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas import offloading
-from vramlab_course.formulas.offloading import HELD_PER_PARAMETER, Saving
+from vramlab_course.lessons.l17_offloading import formulas as offloading
+from vramlab_course.lessons.l17_offloading.formulas import HELD_PER_PARAMETER, Saving
 
 
 def relu_chain(layers: int, width: int) -> nn.Sequential:

@@ -10,7 +10,7 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.cuda_rules.durations import compute_seconds, copy_seconds
 from vramlab.measure import Table
 from vramlab.units import GIB, format_mib, short_size
-from vramlab_course.experiments.offloading import StepReading, read_step
+from vramlab_course.lessons.l17_offloading.experiment import StepReading, read_step
 from vramlab_course.plots import draw_durations
 from vramlab_course.plots.durations import short_time
 from vramlab_course.widgets.controls import checkboxes, powers, slider

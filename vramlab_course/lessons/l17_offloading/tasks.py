@@ -238,7 +238,7 @@ def _observe_copies(
         batch: sequences in a step.
         length: tokens of each.
     """
-    from vramlab_course.experiments.offloading import read_step
+    from vramlab_course.lessons.l17_offloading.experiment import read_step
 
     parts = {"layers": "parameters"}
     chosen = {} if offloaded == "nothing" else {parts.get(offloaded, offloaded): True}

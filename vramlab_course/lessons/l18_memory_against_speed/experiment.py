@@ -29,11 +29,11 @@ from vramlab.attachment import attached, catalogue_model
 from vramlab.cuda_rules.durations import copy_seconds
 from vramlab.measure import LeastTime, least_time, record_operators, record_transfers
 from vramlab.programs.offloading import SavedOnHost
-from vramlab_course.experiments.offloading import PreNormBlock
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial
+from vramlab_course.lessons.l17_offloading.experiment import PreNormBlock
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 WIDTH, LAYERS, LENGTH, VOCABULARY = 768, 3, 256, 8192

@@ -9,9 +9,14 @@ from typing import Annotated, Any
 from vramlab import VirtualGPU
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.methods import OPTIMIZERS, MethodReading, Setting, read_step
+from vramlab_course.lessons.l18_memory_against_speed.experiment import (
+    OPTIMIZERS,
+    MethodReading,
+    Setting,
+    read_step,
+)
+from vramlab_course.lessons.l18_memory_against_speed.trades_picture import Trade, draw_trades
 from vramlab_course.plots.durations import short_time
-from vramlab_course.plots.trades import Trade, draw_trades
 from vramlab_course.widgets.controls import checkboxes, choice, powers
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import TensorCoreGPU

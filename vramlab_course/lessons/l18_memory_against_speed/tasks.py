@@ -26,7 +26,7 @@ from vramlab_course.tasks.repair import Repair, Run
 from vramlab_course.tasks.results import is_one_of
 
 if TYPE_CHECKING:
-    from vramlab_course.experiments.methods import MethodReading
+    from vramlab_course.lessons.l18_memory_against_speed.experiment import MethodReading
 
 A100 = GPU("A100-40GB")
 
@@ -239,7 +239,7 @@ def _observe_step(batch: int, autocast: bool, image_bytes: int) -> Observation:
         autocast: products in float16.
         image_bytes: what is sent to the GPU for each sequence.
     """
-    from vramlab_course.experiments.methods import Setting, read_step
+    from vramlab_course.lessons.l18_memory_against_speed.experiment import Setting, read_step
 
     card = catalogue.find(A100.name)
     setting = Setting(batch, autocast=autocast, width=256, layers=2, length=64, vocabulary=512)
@@ -351,7 +351,7 @@ ROOM = 0.45
 
 def _read(batch: int, chosen: Mapping[str, Any]) -> MethodReading:
     """Train a step on the attached GPU."""
-    from vramlab_course.experiments.methods import Setting, read_step
+    from vramlab_course.lessons.l18_memory_against_speed.experiment import Setting, read_step
 
     return read_step(Setting(batch, width=256, layers=2, length=256, vocabulary=2048, **chosen))
 

@@ -4,7 +4,7 @@
     training.with_data_parallel(gpus=4, loss_inside=False)
     training.forward()          # and compute_loss(), backward(), step()
 
-`vramlab_course.formulas.data_parallel` says what each GPU holds at each moment.
+`vramlab_course.lessons.l19_dp_and_ddp.formulas` says what each GPU holds at each moment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from vramlab_course.formulas.data_parallel import Classifier
+from vramlab_course.lessons.l19_dp_and_ddp.formulas import Classifier
 
 
 def classifier(sizes: Classifier) -> nn.Sequential:

@@ -15,15 +15,15 @@ from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.bert import Bert
-from vramlab_course.formulas.data_parallel import (
+from vramlab_course.formulas.packing import packed
+from vramlab_course.lessons.l19_dp_and_ddp.data_parallel import DataParallelTraining
+from vramlab_course.lessons.l19_dp_and_ddp.formulas import (
     Classifier,
     DataParallelStep,
     DistributedStep,
     Parts,
     pieces,
 )
-from vramlab_course.formulas.packing import packed
-from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
 
 RANKS = 4
 

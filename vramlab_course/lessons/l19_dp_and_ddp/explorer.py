@@ -12,7 +12,8 @@ from vramlab.measure import Table, record_collectives
 from vramlab.measure.environment import gpu_environment
 from vramlab.programs.alone import alone
 from vramlab.units import format_mib, short_size
-from vramlab_course.formulas.data_parallel import (
+from vramlab_course.lessons.l19_dp_and_ddp.data_parallel import DataParallelTraining
+from vramlab_course.lessons.l19_dp_and_ddp.formulas import (
     Classifier,
     DataParallelStep,
     DistributedStep,
@@ -20,7 +21,6 @@ from vramlab_course.formulas.data_parallel import (
     in_order,
 )
 from vramlab_course.plots.stacks import draw_stacks
-from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
 from vramlab_course.widgets.controls import choice, powers
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import UnlistedGPU

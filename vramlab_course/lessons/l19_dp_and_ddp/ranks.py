@@ -1,6 +1,6 @@
 """Train a small model with DistributedDataParallel: one of the processes that torchrun starts.
 
-    torchrun --nproc-per-node=2 -m vramlab_course.programs.ranks.ddp ROWS STEPS
+    torchrun --nproc-per-node=2 -m vramlab_course.lessons.l19_dp_and_ddp.ranks ROWS STEPS
 
 ROWS is the batch size of every process; together they see `ROWS x processes` rows in a step. All of
 it is in float64, so that what is left of rounding is far below what training changes. It trains

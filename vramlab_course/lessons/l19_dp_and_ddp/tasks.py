@@ -18,7 +18,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.formulas.data_parallel import Classifier
+from vramlab_course.lessons.l19_dp_and_ddp.formulas import Classifier
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.repair import Repair, Run
@@ -38,7 +38,7 @@ STATES = {"SGD": 0, "AdamW": 2}
 def _measure_data_parallel(
     gpu: int, gpus: int, batch: int, width: int, layers: int, classes: int, optimizer: str
 ) -> int:
-    from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
+    from vramlab_course.lessons.l19_dp_and_ddp.data_parallel import DataParallelTraining
 
     training = DataParallelTraining(Classifier(width, layers, classes, STATES[optimizer]), batch)
     training.with_data_parallel(gpus, loss_inside=False)
@@ -399,7 +399,7 @@ def _observe_way(way: str, batch: int, layers: int, classes: int) -> Observation
         classes: of the head.
     """
     from vramlab.programs.alone import alone
-    from vramlab_course.programs.techniques.data_parallel import DataParallelTraining
+    from vramlab_course.lessons.l19_dp_and_ddp.data_parallel import DataParallelTraining
 
     sizes = Classifier(1024, layers, classes, states=0)
 
@@ -523,7 +523,7 @@ def _model() -> torch.nn.Sequential:
 
 def _train_step(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -> None:
     """The loss inside: for knowing what it needs."""
-    from vramlab_course.programs.techniques.data_parallel import WithLoss
+    from vramlab_course.lessons.l19_dp_and_ddp.data_parallel import WithLoss
 
     torch.nn.parallel.DataParallel(WithLoss(model))(x, labels).mean().backward()
 
@@ -589,8 +589,8 @@ def _observe_rank(program: str, layers: int, width: int) -> Observation:
     """Make a model, wrap it, go forward and backward, and give what the rank's snapshot says."""
     from torch.nn.parallel import DistributedDataParallel
 
-    from vramlab_course.experiments.zero import rank_alone, warm_up
-    from vramlab_course.programs.models.chains import linear_chain
+    from vramlab_course.lessons.l20_zero.experiment import rank_alone, warm_up
+    from vramlab_course.programs.chains import linear_chain
 
     def first_step() -> object:
         model = linear_chain(layers, width, device="cuda")

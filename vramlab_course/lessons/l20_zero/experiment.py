@@ -1,7 +1,7 @@
 """Lesson 20: what one rank of many keeps when states, gradients and parameters are divided.
 
 Every function here is one rank alone, of a world of any size: PyTorch's own code runs, and nobody
-answers (`vramlab.gpu.stand_ins.distributed`). `vramlab_course.programs.ranks.zero` has processes
+answers (`vramlab.gpu.stand_ins.distributed`). `vramlab_course.lessons.l20_zero.ranks` has processes
 that do answer.
 """
 
@@ -23,10 +23,10 @@ from vramlab.programs.alone import alone
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas import zero
-from vramlab_course.formulas.zero import Groups, Stage
+from vramlab_course.lessons.l20_zero import formulas as zero
+from vramlab_course.lessons.l20_zero.formulas import Groups, Stage
+from vramlab_course.lessons.l20_zero.zero import Precision, ZeroTraining
 from vramlab_course.programs.ranks import refuse_real_gpu
-from vramlab_course.programs.techniques.zero import Precision, ZeroTraining
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def rank_alone(rank: int, ranks: int) -> Iterator[None]:
     Raises:
         RuntimeError: the GPU is real, where NCCL waits for the others.
     """
-    refuse_real_gpu("--nproc-per-node=3 -m vramlab_course.programs.ranks.zero")
+    refuse_real_gpu("--nproc-per-node=3 -m vramlab_course.lessons.l20_zero.ranks")
     with alone(ranks, rank):
         yield
 

@@ -9,9 +9,9 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.catalogue import GPUModel
 from vramlab.measure import Category, Table
 from vramlab.units import GIB, format_mib, short_size
-from vramlab_course.experiments.zero import RankReading, read_rank
-from vramlab_course.formulas import zero
-from vramlab_course.formulas.zero import (
+from vramlab_course.lessons.l20_zero import formulas as zero
+from vramlab_course.lessons.l20_zero.experiment import RankReading, read_rank
+from vramlab_course.lessons.l20_zero.formulas import (
     GATHERED,
     GRADIENTS,
     PARAMETERS,

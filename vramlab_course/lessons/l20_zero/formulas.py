@@ -21,7 +21,7 @@ from vramlab.cuda_rules.collectives import ring_sent_bytes
 from vramlab.cuda_rules.rounding import ceil_div
 from vramlab.cuda_rules.sizes import ITEM_BYTES, MIN_BLOCK_BYTES, block_bytes
 from vramlab.programs.divisions import ZERO_STAGES, ZeROStage
-from vramlab_course.formulas.data_parallel import buckets
+from vramlab_course.lessons.l19_dp_and_ddp.formulas import buckets
 
 Stage = ZeROStage
 STAGES = ZERO_STAGES

@@ -1,6 +1,6 @@
 """Divide a model among processes that torchrun starts: see who holds what, and train.
 
-    torchrun --nproc-per-node=3 -m vramlab_course.programs.ranks.zero
+    torchrun --nproc-per-node=3 -m vramlab_course.lessons.l20_zero.ranks
 
 Each rank reports
 
@@ -24,7 +24,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from vramlab_course.formulas.zero import STAGES, Stage
+from vramlab_course.lessons.l20_zero.formulas import STAGES, Stage
 from vramlab_course.programs.ranks.join import Rank, join
 
 LAYERS = "abc"

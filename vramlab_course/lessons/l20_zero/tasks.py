@@ -35,7 +35,7 @@ STAGES = {"DDP": 0, "ZeRO-1": 1, "ZeRO-2": 2, "ZeRO-3": 3}
 
 
 def _measure_kept(stage: str, layers: int, width: int, ranks: int, rank: int) -> int:
-    from vramlab_course.experiments.zero import read_kept
+    from vramlab_course.lessons.l20_zero.experiment import read_kept
 
     number = STAGES[stage]
     return read_kept(number, ranks, rank, layers=layers, width=width)  # type: ignore[arg-type]
@@ -160,8 +160,8 @@ KEPT = Predict(
 
 def _measure_sent(stage: str, layers: int, width: int, ranks: int) -> int:
     from vramlab.measure.collectives import record_collectives
-    from vramlab_course.experiments.zero import rank_alone
-    from vramlab_course.programs.techniques.zero import ZeroTraining
+    from vramlab_course.lessons.l20_zero.experiment import rank_alone
+    from vramlab_course.lessons.l20_zero.zero import ZeroTraining
 
     with rank_alone(0, ranks):
         training = ZeroTraining(STAGES[stage], layers, width)  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ def _observe_stage(stage: str, layers: int, width: int, ranks: int) -> Observati
         width: of each, a multiple of the ranks.
         ranks: how many there are.
     """
-    from vramlab_course.experiments.zero import read_rank
+    from vramlab_course.lessons.l20_zero.experiment import read_rank
 
     reading = read_rank(STAGES[stage], ranks, layers=layers, width=width)  # type: ignore[arg-type]
     readings = {
@@ -355,7 +355,7 @@ NEEDED: tuple[Kind, ...] = ("all-gather", "reduce-scatter")
 def _step_of_rank(run: Run) -> torch.nn.Module:
     """Be a rank of `RANKS` for a step."""
     from vramlab.measure import record_collectives
-    from vramlab_course.experiments.zero import rank_alone, warm_up
+    from vramlab_course.lessons.l20_zero.experiment import rank_alone, warm_up
 
     with rank_alone(0, RANKS):
         with run.work.pausing():

@@ -1,6 +1,6 @@
 """The stages of ZeRO by PyTorch's own code: DDP, ZeroRedundancyOptimizer and FSDP2.
 
-`vramlab_course.formulas.zero` says what each rank holds.
+`vramlab_course.lessons.l20_zero.formulas` says what each rank holds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from vramlab.programs.master_weights import MasterAdamW
-from vramlab_course.formulas.zero import Groups, Stage
-from vramlab_course.programs.models.chains import linear_chain
+from vramlab_course.lessons.l20_zero.formulas import Groups, Stage
+from vramlab_course.programs.chains import linear_chain
 
 Precision = Literal["float32", "mixed"]
 """`mixed`: 16-bit parameters to compute with and float32 ones to update. bfloat16 with FSDP2, which
@@ -31,7 +31,7 @@ class ZeroTraining:
     """A chain of Linear layers that is trained at a stage of ZeRO, on the rank that this one is.
 
     Args:
-        stage: see `vramlab_course.formulas.zero`.
+        stage: see `vramlab_course.lessons.l20_zero.formulas`.
         layers: how many.
         width: of each.
         bias: whether they have biases.

@@ -1,7 +1,7 @@
 """Lesson 21: what one rank of many holds and sends when layers are cut.
 
 Every function here is one rank alone, of a world of any size: PyTorch's own code runs, and nobody
-answers (`vramlab.programs.alone`). `vramlab_course.programs.ranks.tensor_parallel` has processes
+answers (`vramlab.programs.alone`). `vramlab_course.lessons.l21_tensor_parallel.ranks` has processes
 that do answer.
 """
 
@@ -32,8 +32,8 @@ from vramlab.programs.transformer_memory import Sizes
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas import tensor_parallel as formulas
-from vramlab_course.formulas.tensor_parallel import DIVISIONS, ORDERS, Division, Order
+from vramlab_course.lessons.l21_tensor_parallel import formulas as formulas
+from vramlab_course.lessons.l21_tensor_parallel.formulas import DIVISIONS, ORDERS, Division, Order
 from vramlab_course.programs.ranks import refuse_real_gpu
 
 
@@ -44,7 +44,7 @@ def ranks_alone(ranks: int) -> Iterator[DeviceMesh]:
     Raises:
         RuntimeError: the GPU is real, where NCCL waits for the others.
     """
-    refuse_real_gpu("--nproc-per-node=2 -m vramlab_course.programs.ranks.tensor_parallel")
+    refuse_real_gpu("--nproc-per-node=2 -m vramlab_course.lessons.l21_tensor_parallel.ranks")
     with alone(ranks):
         yield init_device_mesh("cuda", (ranks,))
 

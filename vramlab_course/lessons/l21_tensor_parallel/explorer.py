@@ -10,8 +10,8 @@ from vramlab.cuda_rules.collectives import interconnects_of, link_seconds
 from vramlab.cuda_rules.durations import compute_seconds
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.tensor_parallel import LayerReading, read_layer
-from vramlab_course.formulas.tensor_parallel import (
+from vramlab_course.lessons.l21_tensor_parallel.experiment import LayerReading, read_layer
+from vramlab_course.lessons.l21_tensor_parallel.formulas import (
     Division,
     kept_parts,
     layer_flops,

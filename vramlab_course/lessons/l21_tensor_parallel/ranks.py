@@ -1,8 +1,8 @@
 """Cut a transformer layer among processes that torchrun starts, and train it.
 
-    torchrun --nproc-per-node=2 -m vramlab_course.programs.ranks.tensor_parallel
+    torchrun --nproc-per-node=2 -m vramlab_course.lessons.l21_tensor_parallel.ranks
 
-Each rank reports, for each division (`vramlab_course.formulas.tensor_parallel`) but "whole", and
+Each rank reports, for each division (`formulas` beside this file) but "whole", and
 for each order in which a feed-forward layer can be cut: all parameters after some steps of AdamW,
 put together again from all ranks, and how many of them this rank has. In float64, so that what is
 left of rounding is far below what training changes.
@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from vramlab.programs.tensor_parallel import DividedLayer, Plan, optimizer_of, order_plan, plan
 from vramlab.programs.transformer import FeedForward
 from vramlab.programs.transformer_memory import Sizes
-from vramlab_course.formulas.tensor_parallel import ORDERS
+from vramlab_course.lessons.l21_tensor_parallel.formulas import ORDERS
 from vramlab_course.programs.ranks.join import Rank, join
 
 STEPS, BATCH, SEQUENCE = 3, 2, 8

@@ -22,7 +22,7 @@ A100 = GPU("A100-40GB")
 
 def _measure_parameters(up: str, down: str, width: int, inner: int, ranks: int) -> int:
     from vramlab.programs.tensor_parallel import divided, order_plan
-    from vramlab_course.experiments.tensor_parallel import ranks_alone
+    from vramlab_course.lessons.l21_tensor_parallel.experiment import ranks_alone
 
     with ranks_alone(ranks) as mesh:
         with torch.device("meta"):
@@ -97,7 +97,7 @@ PARAMETERS = Predict(
 def _measure_activations(
     division: str, batch: int, sequence: int, width: int, heads: int, ranks: int
 ) -> int:
-    from vramlab_course.experiments.tensor_parallel import read_layer
+    from vramlab_course.lessons.l21_tensor_parallel.experiment import read_layer
 
     reading = read_layer(ranks, division, batch, sequence, width, heads)  # type: ignore[arg-type]
     return reading.kept_bytes
@@ -189,7 +189,7 @@ ACTIVATIONS = Predict(
 def _measure_sent(
     division: str, shared_input: bool, batch: int, sequence: int, width: int, ranks: int
 ) -> int:
-    from vramlab_course.experiments.tensor_parallel import read_layer
+    from vramlab_course.lessons.l21_tensor_parallel.experiment import read_layer
 
     reading = read_layer(
         ranks,
@@ -288,7 +288,7 @@ def _observe_cuts(first: str, second: str, rows: int, width: int, ranks: int) ->
         width: W.
         ranks: how many there are.
     """
-    from vramlab_course.experiments.tensor_parallel import read_order
+    from vramlab_course.lessons.l21_tensor_parallel.experiment import read_order
 
     reading = read_order((first, second), ranks, rows, width)  # type: ignore[arg-type]
     evidence = {

@@ -1,12 +1,12 @@
 """Lesson 22: what the stages of a pipeline hold, one by one.
 
 A stage here is one rank alone, of a pipeline of any length: PyTorch's own schedule runs, and nobody
-answers (`vramlab.gpu.stand_ins.distributed`). `vramlab_course.programs.ranks.pipeline` has
-processes that do answer.
+answers (`vramlab.gpu.stand_ins.distributed`). `ranks` beside this file has processes that do
+answer.
 
 Known limitation: who sends holds on to what is sent for a while, and alone nobody does. With gloo
 it is an activation of a micro-batch at the peak
-(tests/course/programs/ranks/test_pipeline_ranks.py); what NCCL holds has not been measured.
+(tests/course/l22_pipeline_parallel/test_ranks.py); what NCCL holds has not been measured.
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ from vramlab.programs.pipeline_schedules import Name
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.pipeline import ModelParallel, Pipeline, cut, even_stages
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import (
+    ModelParallel,
+    Pipeline,
+    cut,
+    even_stages,
+)
+from vramlab_course.lessons.l22_pipeline_parallel.pipeline_stage import LoneStage, linear_layers
 from vramlab_course.programs.ranks import refuse_real_gpu
-from vramlab_course.programs.techniques.pipeline_stage import LoneStage, linear_layers
 
 if TYPE_CHECKING:
     pass
@@ -109,7 +114,9 @@ def pipeline_stages(
     )
     if batch % micro_batches:
         raise ValueError(f"{batch} rows cannot be cut into {micro_batches} equal micro-batches")
-    refuse_real_gpu(f"--nproc-per-node={ranks} -m vramlab_course.programs.ranks.pipeline")
+    refuse_real_gpu(
+        f"--nproc-per-node={ranks} -m vramlab_course.lessons.l22_pipeline_parallel.ranks"
+    )
     pipeline = Pipeline(
         schedule,
         batch // micro_batches,

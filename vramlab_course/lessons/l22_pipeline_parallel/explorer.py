@@ -8,9 +8,14 @@ from vramlab import VirtualGPU
 from vramlab.measure import Table
 from vramlab.programs.pipeline_schedules import NAMES, Name, plan
 from vramlab.units import format_mib
-from vramlab_course.experiments.pipeline import read_stage
-from vramlab_course.formulas.pipeline import BUFFERS, IN_FLIGHT, Pipeline, even_stages
-from vramlab_course.plots import draw_gantt
+from vramlab_course.lessons.l22_pipeline_parallel.experiment import read_stage
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import (
+    BUFFERS,
+    IN_FLIGHT,
+    Pipeline,
+    even_stages,
+)
+from vramlab_course.lessons.l22_pipeline_parallel.picture import draw_gantt
 from vramlab_course.widgets.controls import choice, slider
 from vramlab_course.widgets.explorer import View, explorer
 

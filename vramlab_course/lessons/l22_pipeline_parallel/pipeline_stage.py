@@ -1,6 +1,6 @@
 """Stages of a pipeline by torch.distributed.pipelining.
 
-`vramlab_course.formulas.pipeline` says what each holds.
+`vramlab_course.lessons.l22_pipeline_parallel.formulas` says what each holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vramlab.programs.pipeline_schedules import schedule_of_torch
-from vramlab_course.formulas.pipeline import PipelineStage
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import PipelineStage
 
 # torch.distributed.pipelining is imported where it is needed: it brings torch.export and Dynamo,
 # which take a second that all else would wait for.

@@ -1,13 +1,13 @@
 """Train a small model in a pipeline: one of the processes that torchrun starts.
 
-    torchrun --nproc-per-node=2 -m vramlab_course.programs.ranks.pipeline
+    torchrun --nproc-per-node=2 -m vramlab_course.lessons.l22_pipeline_parallel.ranks
 
 Each rank runs a step of the same batch with every schedule, and reports
 
 - by the schedule's name, the gradients of its own layers. In float64, so that what is left of
   rounding is far below what training changes;
-- `peaks_bytes`: what a stage of `vramlab_course.formulas.pipeline` holds at most among its
-  neighbours.
+- `peaks_bytes`: what a stage of `formulas` beside this file holds at most
+  among its neighbours.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.distributed.pipelining import PipelineStage
 
 from vramlab.measure.environment import gpu_environment
 from vramlab.programs.pipeline_schedules import Name, schedule_of_torch
-from vramlab_course.formulas.pipeline import Pipeline, even_stages
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import Pipeline, even_stages
+from vramlab_course.lessons.l22_pipeline_parallel.pipeline_stage import LoneStage
 from vramlab_course.programs.ranks.join import Rank, join
-from vramlab_course.programs.techniques.pipeline_stage import LoneStage
 
 SCHEDULES: tuple[Name, ...] = ("GPipe", "1F1B")
 WIDTH, LAYERS = 8, 8

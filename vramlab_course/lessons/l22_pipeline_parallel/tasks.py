@@ -21,7 +21,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
-from vramlab_course.formulas.pipeline import Pipeline, cut, even_stages
+from vramlab_course.lessons.l22_pipeline_parallel.formulas import Pipeline, cut, even_stages
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
 from vramlab_course.tasks.results import is_one_of, whole
@@ -108,7 +108,7 @@ FEWEST = Predict(
 def _growth_bytes(pipeline: Pipeline, rank: int) -> int:
     """From the first forward pass of a step until its first backward pass, on one rank alone."""
     from vramlab.programs.alone import alone
-    from vramlab_course.programs.techniques.pipeline_stage import LoneStage
+    from vramlab_course.lessons.l22_pipeline_parallel.pipeline_stage import LoneStage
 
     readings: dict[str, int] = {}
 
@@ -419,7 +419,7 @@ def _checked(answer: Any) -> Mapping[str, Any]:
 
 
 def _peaks_of_ranks(run: Run) -> list[int]:
-    from vramlab_course.experiments.pipeline import read_stage
+    from vramlab_course.lessons.l22_pipeline_parallel.experiment import read_stage
 
     micro_batches = run.program["micro_batches"]
     stages = cut(WIDTHS, run.program["layers"])

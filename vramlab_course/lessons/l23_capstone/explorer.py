@@ -14,8 +14,8 @@ from vramlab.programs.transformer_memory import (
     Attention,
     Checkpointing,
 )
-from vramlab_course.formulas.zero import Stage
-from vramlab_course.plots import draw_plan
+from vramlab_course.lessons.l20_zero.formulas import Stage
+from vramlab_course.lessons.l23_capstone.picture import draw_plan
 from vramlab_course.widgets.controls import checkbox, choice, powers, run_button
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU

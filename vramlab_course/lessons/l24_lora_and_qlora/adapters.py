@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vramlab_course.programs.techniques.four_bits import FourBitLinear
+from vramlab_course.lessons.l24_lora_and_qlora.four_bits import FourBitLinear
 
 
 class AdaptedLinear(nn.Module):

@@ -23,7 +23,8 @@ from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.adapters import (
+from vramlab_course.lessons.l24_lora_and_qlora.adapters import AdaptedLinear, adapt
+from vramlab_course.lessons.l24_lora_and_qlora.formulas import (
     Layer,
     adapter_parameters,
     bits_per_parameter,
@@ -32,8 +33,7 @@ from vramlab_course.formulas.adapters import (
     llama_matrices,
     llama_parameters,
 )
-from vramlab_course.programs.techniques.adapters import AdaptedLinear, adapt
-from vramlab_course.programs.techniques.four_bits import BLOCK, SCALES_BLOCK, FourBitLinear
+from vramlab_course.lessons.l24_lora_and_qlora.four_bits import BLOCK, SCALES_BLOCK, FourBitLinear
 
 ALL_MATRICES = ("qkv", "project", "up", "down")
 """The Linear layers of a transformer's layer, as `Transformer` calls them."""

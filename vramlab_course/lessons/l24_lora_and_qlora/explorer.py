@@ -8,7 +8,12 @@ from typing import Annotated
 from vramlab import catalogue
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.adapters import ALL_MATRICES, LLAMA_7B, TuningWay, step_peak
+from vramlab_course.lessons.l24_lora_and_qlora.experiment import (
+    ALL_MATRICES,
+    LLAMA_7B,
+    TuningWay,
+    step_peak,
+)
 from vramlab_course.plots import draw_stacks
 from vramlab_course.widgets.controls import checkbox, choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer

@@ -26,7 +26,7 @@ T4 = GPU("T4", alloc_conf=NO_RESTS)
 
 
 def _measure_four_bits(shapes: Sequence[Sequence[int]], block: int, double: bool) -> int:
-    from vramlab_course.programs.techniques.four_bits import quantize, quantize_scales
+    from vramlab_course.lessons.l24_lora_and_qlora.four_bits import quantize, quantize_scales
 
     def keep() -> list[Any]:
         kept: list[Any] = []
@@ -160,7 +160,7 @@ FOUR_BITS = Predict(
 
 
 def _measure_kept(layers: Sequence[str], rows: int, width: int, rank: int) -> int:
-    from vramlab_course.experiments.adapters import make_chain
+    from vramlab_course.lessons.l24_lora_and_qlora.experiment import make_chain
 
     take_workspaces()
     chain: Any = make_chain(tuple(layers), width, rank)  # type: ignore[arg-type]
@@ -298,8 +298,8 @@ WAYS = ("full", "LoRA", "QLoRA", "QLoRA, weights kept")
 
 def _observe_tuning(way: str, rows: int, width: int, layers: int) -> Observation:
     """Read a step of a chain without GELUs, in bfloat16."""
-    from vramlab_course.programs.models.chains import linear_chain
-    from vramlab_course.programs.techniques.adapters import adapt
+    from vramlab_course.lessons.l24_lora_and_qlora.adapters import adapt
+    from vramlab_course.programs.chains import linear_chain
 
     take_workspaces()
     names = [str(number) for number in range(layers)]
@@ -391,7 +391,7 @@ Frozen = tuple["torch.Tensor", "torch.Tensor"]
 
 
 def _build(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
-    from vramlab_course.programs.techniques.four_bits import dequantize, quantize
+    from vramlab_course.lessons.l24_lora_and_qlora.four_bits import dequantize, quantize
 
     torch.manual_seed(layers)
     frozen, adapters = [], []

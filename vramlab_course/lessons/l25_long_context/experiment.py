@@ -20,10 +20,13 @@ from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.long_context import least_block, logits_bytes
+from vramlab_course.lessons.l25_long_context.chunked_loss import chunked_loss, whole_loss
+from vramlab_course.lessons.l25_long_context.context_parallel import (
+    ring_attention,
+    ulysses_attention,
+)
+from vramlab_course.lessons.l25_long_context.formulas import least_block, logits_bytes
 from vramlab_course.programs.ranks import refuse_real_gpu
-from vramlab_course.programs.techniques.chunked_loss import chunked_loss, whole_loss
-from vramlab_course.programs.techniques.context_parallel import ring_attention, ulysses_attention
 
 LLAMA_8B = llama_sizes(128_256, 4096, 32, 32, 14_336, 8)
 """Source: arXiv 2407.21783 (Llama 3), table 3."""

@@ -7,14 +7,14 @@ from typing import Annotated
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.long_context import (
+from vramlab_course.lessons.l25_long_context.experiment import (
     LLAMA_8B,
     ROOMY,
     WAYS,
     measure_loss,
     measure_shared,
 )
-from vramlab_course.formulas.long_context import checkpoints_bytes
+from vramlab_course.lessons.l25_long_context.formulas import checkpoints_bytes
 from vramlab_course.plots import draw_stacks
 from vramlab_course.widgets.controls import choice, powers
 from vramlab_course.widgets.explorer import View, explorer

@@ -21,7 +21,7 @@ T4 = GPU("T4", alloc_conf=NO_RESTS)
 
 
 def _measure_loss(tokens: int, vocabulary: int, pieces: int) -> int:
-    from vramlab_course.programs.techniques.chunked_loss import chunked_loss, whole_loss
+    from vramlab_course.lessons.l25_long_context.chunked_loss import chunked_loss, whole_loss
 
     take_workspaces()
     hidden, head = (
@@ -95,7 +95,7 @@ LOSS = Predict(
 def _measure_sent(way: str, ranks: int, tokens: int, heads: int, head_size: int) -> int:
     from vramlab.measure import record_collectives, record_sends
     from vramlab.programs.alone import alone
-    from vramlab_course.experiments.long_context import WAYS
+    from vramlab_course.lessons.l25_long_context.experiment import WAYS
 
     with alone(ranks):
         query, key, value = (

@@ -13,13 +13,13 @@ from vramlab.programs.alone import alone, refuse_real_gpu
 from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.moe import (
+from vramlab_course.lessons.l26_mixture_of_experts.formulas import (
     MoELayer,
     expert_parameters,
     layer_parameters,
     unused_parameters,
 )
-from vramlab_course.programs.models.moe import ExpertParallelMoE, MoE, crowd, spread
+from vramlab_course.lessons.l26_mixture_of_experts.moe import ExpertParallelMoE, MoE, crowd, spread
 
 MIXTRAL = {
     "vocab_size": 32000,
@@ -268,7 +268,7 @@ def expert_parallel(
         inner: of each expert.
         ranks: so many experts there are, and each token goes to two.
     """
-    refuse_real_gpu("--nproc-per-node=2 -m vramlab_course.programs.ranks.moe")
+    refuse_real_gpu("--nproc-per-node=2 -m vramlab_course.lessons.l26_mixture_of_experts.ranks")
     trial = Trial("expert-parallel", tokens=tokens, width=width, inner=inner, ranks=ranks)
     for name, chosen in {
         "spread": spread(tokens, ranks),

@@ -10,9 +10,12 @@ from vramlab import VirtualGPU
 from vramlab.measure import Table
 from vramlab.programs.alone import alone
 from vramlab.units import format_mib, short_size
-from vramlab_course.formulas.moe import dispatched_bytes, expert_parameters
+from vramlab_course.lessons.l26_mixture_of_experts.formulas import (
+    dispatched_bytes,
+    expert_parameters,
+)
+from vramlab_course.lessons.l26_mixture_of_experts.moe import ExpertParallelMoE, crowd
 from vramlab_course.plots import draw_stacks
-from vramlab_course.programs.models.moe import ExpertParallelMoE, crowd
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import UnlistedGPU, roomy

@@ -1,7 +1,7 @@
 """Mixtures of experts: parameters, what a layer keeps for backward, capacity, what ranks send.
 
 Sources: Switch Transformer (arXiv 2101.03961) for capacity and expert parallelism; Mixtral (arXiv
-2401.04088) for two experts per token. The layer is `vramlab_course.programs.models.moe.MoE`.
+2401.04088) for two experts per token. The layer is `MoE` in `moe.py` beside this file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Give each of the processes that torchrun starts an expert, and some tokens.
 
-    torchrun --nproc-per-node=2 -m vramlab_course.programs.ranks.moe
+    torchrun --nproc-per-node=2 -m vramlab_course.lessons.l26_mixture_of_experts.ranks
 
 Each rank reports the outputs of its tokens, and the gradients of its expert and of its tokens. In
 float64, as `whole` computes them in one process.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vramlab_course.programs.models.moe import ExpertParallelMoE, MoE
+from vramlab_course.lessons.l26_mixture_of_experts.moe import ExpertParallelMoE, MoE
 from vramlab_course.programs.ranks.join import Rank, join
 
 TOKENS, WIDTH, INNER = 6, 8, 16

@@ -133,7 +133,7 @@ def _router(layers: int, width: int, experts: int, **_: int) -> int:
 
 
 def _measure_kept(tokens: int, width: int, inner: int, experts: int, top_k: int) -> int:
-    from vramlab_course.programs.models.moe import MoE, spread
+    from vramlab_course.lessons.l26_mixture_of_experts.moe import MoE, spread
 
     with torch.device("cuda"):
         layer = MoE(width, inner, experts, top_k)
@@ -285,7 +285,7 @@ def _observe_ranks(counts: Sequence[int], width: int, inner: int) -> Observation
 
 def _growth_of_rank(counts: Sequence[int], rank: int, width: int, inner: int) -> int:
     from vramlab.programs.alone import alone
-    from vramlab_course.programs.models.moe import ExpertParallelMoE
+    from vramlab_course.lessons.l26_mixture_of_experts.moe import ExpertParallelMoE
 
     ranks = len(counts)
     chosen = torch.repeat_interleave(torch.arange(ranks), torch.tensor(counts)).reshape(-1, 2)

@@ -12,8 +12,8 @@ from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
 from vramlab_course.formulas.kv_cache import KVCache
-from vramlab_course.formulas.serving import latent_token_bytes, requests_at_once
-from vramlab_course.programs.techniques.paged_cache import OutOfPages, PagedCache
+from vramlab_course.lessons.l27_serving.formulas import latent_token_bytes, requests_at_once
+from vramlab_course.lessons.l27_serving.paged_cache import OutOfPages, PagedCache
 
 PAPER = "arXiv 2309.06180"
 

@@ -10,7 +10,7 @@ import torch
 from vramlab import VirtualGPU, catalogue
 from vramlab.measure import Table
 from vramlab.units import format_mib
-from vramlab_course.formulas.serving import quantized_bytes, requests_at_once
+from vramlab_course.lessons.l27_serving.formulas import quantized_bytes, requests_at_once
 from vramlab_course.plots import draw_stack
 from vramlab_course.widgets.controls import choice, powers
 from vramlab_course.widgets.explorer import View, explorer

@@ -36,7 +36,7 @@ def _measure_shared(
     prompt: int, answers: int, new: int, page: int, layers: int, kv_heads: int, head_size: int
 ) -> int:
     """Let the answers fork from a request that has read the prompt, and write."""
-    from vramlab_course.programs.techniques.paged_cache import PagedCache
+    from vramlab_course.lessons.l27_serving.paged_cache import PagedCache
 
     enough = answers * (-(-(prompt + new) // page) + 1)
     cache = PagedCache(enough, page, layers, kv_heads, head_size)
@@ -276,7 +276,7 @@ TOKEN = Predict(
 def _measure_weights(
     embedding: Sequence[int], matrices: Sequence[Sequence[int]], bits: int, group: int
 ) -> int:
-    from vramlab_course.programs.techniques.weight_only import WeightOnlyLinear
+    from vramlab_course.lessons.l27_serving.weight_only import WeightOnlyLinear
 
     def make() -> list[Any]:
         kept: list[Any] = [torch.zeros(*embedding, dtype=torch.float16, device="cuda")]

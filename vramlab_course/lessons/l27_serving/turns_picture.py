@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vramlab_course.lessons.l27_serving.batching import Turn, last_step, used_share
 from vramlab_course.plots import style
 from vramlab_course.plots.bars import name_rows
 from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import Look
-from vramlab_course.programs.techniques.batching import Turn, last_step, used_share
 
 _WRITES, _EMPTY = Look(style.GREY), Look("white")
 _ROW_IN, _HEIGHT, _PLOT_WIDTH_IN = 0.27, 0.8, 7.4

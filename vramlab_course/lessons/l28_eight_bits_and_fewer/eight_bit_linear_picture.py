@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramlab.measure import Category
 from vramlab.units import short_size
-from vramlab_course.formulas.eight_bits import FLOAT_SCALE_BYTES, Recipe
+from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import FLOAT_SCALE_BYTES, Recipe
 from vramlab_course.plots.diagram import STEP, Diagram
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.style import CATEGORY_LOOKS, looks_for

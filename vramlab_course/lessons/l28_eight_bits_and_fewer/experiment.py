@@ -13,14 +13,18 @@ from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.formulas.eight_bits import Recipe, gelu_chain_bytes, linear_kept_bytes
 from vramlab_course.formulas.training import SCALAR_BYTES
-from vramlab_course.programs.techniques.eight_bits import (
+from vramlab_course.lessons.l28_eight_bits_and_fewer.eight_bits import (
     BLOCK,
     E4M3,
     E5M2,
     EightBitLinear,
     cast_blocks,
+)
+from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import (
+    Recipe,
+    gelu_chain_bytes,
+    linear_kept_bytes,
 )
 
 RECIPES: tuple[Recipe, ...] = ("16 bits", "8 bits, cast again", "8 bits, kept")

@@ -11,8 +11,8 @@ from torch import nn
 from vramlab import VirtualGPU
 from vramlab.measure import StageMeasurement, Stages, Table, Timeline, record_timeline
 from vramlab.units import format_mib, short_size
-from vramlab_course.experiments.eight_bits import RECIPES, linear, region
-from vramlab_course.formulas.eight_bits import Recipe
+from vramlab_course.lessons.l28_eight_bits_and_fewer.experiment import RECIPES, linear, region
+from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import Recipe
 from vramlab_course.plots import draw_timeline
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer

@@ -10,7 +10,7 @@ mx/formats.py and mx/mx_ops.py of microsoft/microxcaling (7bc4195), by authors o
 
 Source: arXiv 2209.05433 (scales of tensors), arXiv 2310.10537 (MX: w + kd bits for k numbers of d
 bits and a scale of w); `_check_scaled_mm_sizes` in torch/_meta_registrations.py, PyTorch 2.13 (rows
-and tiles); vramlab_course/programs/techniques/eight_bits.py (the layers).
+and tiles); vramlab_course/lessons/l28_eight_bits_and_fewer/eight_bits.py (the layers).
 """
 
 from __future__ import annotations

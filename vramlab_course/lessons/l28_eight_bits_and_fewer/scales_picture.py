@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramlab.units import short_size
-from vramlab_course.formulas.eight_bits import MX_BLOCK, Scaling, scales_bytes
+from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import MX_BLOCK, Scaling, scales_bytes
 from vramlab_course.plots import style
 from vramlab_course.plots.diagram import Diagram
 from vramlab_course.plots.picture import Picture

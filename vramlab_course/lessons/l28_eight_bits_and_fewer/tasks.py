@@ -35,7 +35,7 @@ SCALINGS = ("tensor", "rows", "blocks")
 
 def _measure_copy(rows: int, columns: int, scaling: str) -> int:
     """Cast a matrix, lay its scales out as the product wants them, and multiply."""
-    from vramlab_course.programs.techniques.eight_bits import cast, cast_blocks
+    from vramlab_course.lessons.l28_eight_bits_and_fewer.eight_bits import cast, cast_blocks
 
     matrix = torch.zeros(rows, columns, dtype=torch.bfloat16, device="cuda")
     if scaling == "tensor":
@@ -125,8 +125,8 @@ RECIPES = ("16 bits", "8 bits, cast again", "8 bits, kept")
 def _measure_kept(rows: int, width: int, readers: int, together: bool, recipe: str) -> int:
     """Several layers on one input, their sum, GELU, and one layer more."""
     from vramlab.measure import record_saved_tensors
-    from vramlab_course.experiments.eight_bits import linear, region
-    from vramlab_course.formulas.eight_bits import Recipe
+    from vramlab_course.lessons.l28_eight_bits_and_fewer.experiment import linear, region
+    from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import Recipe
 
     chosen: Recipe = recipe  # type: ignore[assignment]
     take_workspaces()

@@ -4,7 +4,8 @@ The portable engine runs compiled programs eagerly, without graphs of theirs. On
 native engine with Triton, `run_all()` measures; elsewhere it gives what was recorded there:
 
     vramlab native setup --torch 2.13.0 --triton
-    vramlab native run --torch 2.13.0 --gpu A100-40GB -m vramlab_course.experiments.compiled
+    vramlab native run --torch 2.13.0 --gpu A100-40GB \\
+        -m vramlab_course.lessons.l29_compiled_programs.compiled
 
 The second command writes the recording anew, into `compiled.json` beside this file.
 """

@@ -29,7 +29,7 @@ T4 = GPU("T4")
 
 def _measure_kept(rows: int, width: int, inner: int, compiled: bool) -> int:
     from vramlab.measure.partitions import kept_for_backward
-    from vramlab_course.experiments.compiled import GatedBlock, as_function
+    from vramlab_course.lessons.l29_compiled_programs.compiled import GatedBlock, as_function
 
     block = GatedBlock(width, inner).to(torch.bfloat16)
     x = torch.zeros(rows, width, dtype=torch.bfloat16, requires_grad=True)
@@ -109,11 +109,11 @@ def _observe_phase(run: str, first: int, count: int) -> Observation:
     """Read some moments of a recorded run, one after the other.
 
     Args:
-        run: its name in `vramlab_course.experiments.compiled`.
+        run: its name in `vramlab_course.lessons.l29_compiled_programs.compiled`.
         first: the first moment.
         count: how many.
     """
-    from vramlab_course.experiments.compiled import recorded
+    from vramlab_course.lessons.l29_compiled_programs.compiled import recorded
 
     moments = recorded().runs[run][first : first + count]
     allocated = [moment.allocated_bytes for moment in moments]
@@ -181,7 +181,7 @@ SAME = 1e-4
 
 
 def _blocks(run: Run, blocks: int) -> tuple[Any, ...]:
-    from vramlab_course.experiments.compiled import GatedBlock
+    from vramlab_course.lessons.l29_compiled_programs.compiled import GatedBlock
 
     torch.manual_seed(blocks)
     model = torch.nn.ModuleList(GatedBlock(WIDTH, INNER) for _ in range(blocks)).to("cuda")

@@ -10,7 +10,7 @@ from vramlab.garbage import no_garbage_collection
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.programs.techniques.leaks import FACTOR, LENGTHS, LeakyTraining
+from vramlab_course.lessons.l30_hunting_a_leak.leaks import FACTOR, LENGTHS, LeakyTraining
 
 _WARM_UP = len(LENGTHS)
 """Steps before anything is counted: cuBLAS has its workspaces, and the cache all its masks."""

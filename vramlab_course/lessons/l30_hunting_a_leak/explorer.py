@@ -11,8 +11,8 @@ from vramlab import VirtualGPU, catalogue
 from vramlab.garbage import no_garbage_collection
 from vramlab.measure import Table
 from vramlab.units import format_mib, short_size
+from vramlab_course.lessons.l30_hunting_a_leak.leaks import LEAKS, LeakyTraining
 from vramlab_course.plots import draw_curves
-from vramlab_course.programs.techniques.leaks import LEAKS, LeakyTraining
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU

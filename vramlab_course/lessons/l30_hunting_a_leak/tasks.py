@@ -197,7 +197,7 @@ def _observe_training(added: str, rows: int, collect_every: int) -> Observation:
         rows: of a batch.
         collect_every: steps after which Python looks for garbage.
     """
-    from vramlab_course.programs.techniques.leaks import LeakyTraining
+    from vramlab_course.lessons.l30_hunting_a_leak.leaks import LeakyTraining
 
     with no_garbage_collection():
         training = LeakyTraining(added, rows, 512)
@@ -412,7 +412,7 @@ MOST_LENGTHS = 8
 
 
 def _step(run: Run, added: str, rows: int) -> tuple[Callable[[], None]]:
-    from vramlab_course.programs.techniques.leaks import LeakyTraining
+    from vramlab_course.lessons.l30_hunting_a_leak.leaks import LeakyTraining
 
     return (run.ours(LeakyTraining(added, rows, 512).step),)
 

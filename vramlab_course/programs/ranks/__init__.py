@@ -3,11 +3,8 @@
     torchrun         start such a program, and get what each of its processes reports
     join             in the program: become one rank of the world that torchrun started
     alone            be one rank of a world, without the others
-    ddp              trains with DistributedDataParallel
-    zero             divides a model: who holds what, and trains at each stage of ZeRO
-    tensor_parallel  cuts a transformer layer among processes
-    pipeline         trains in a pipeline, and measures the peak of each stage
-    moe              an expert on each rank
+
+The programs themselves are `ranks` in the rooms of lessons 19 to 22 and 26.
 
 With enough real GPUs the processes use them, and NCCL. Else each has virtual GPUs with values, and
 gloo moves real numbers between them.

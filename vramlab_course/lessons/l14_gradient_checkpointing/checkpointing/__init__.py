@@ -6,11 +6,11 @@
 
 For example:
 
-    from vramlab_course.programs.checkpointing import revolve, simulate
+    from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import revolve, simulate
     simulate(revolve(12, slots=3)).forwards
 """
 
-from vramlab_course.programs.checkpointing.schedule import (
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.schedule import (
     Action,
     Do,
     InvalidSchedule,
@@ -19,7 +19,7 @@ from vramlab_course.programs.checkpointing.schedule import (
     ScheduleSimulation,
     simulate,
 )
-from vramlab_course.programs.checkpointing.strategies import (
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.strategies import (
     binomial,
     recompute_all,
     revolve,

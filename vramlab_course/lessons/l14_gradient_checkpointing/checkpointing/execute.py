@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from vramlab_course.programs.checkpointing.schedule import Action, Do, Schedule, simulate
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.schedule import (
+    Action,
+    Do,
+    Schedule,
+    simulate,
+)
 
 Step = Callable[[Tensor], Tensor]
 """One step of a chain, most often a module: a state in, the next state out."""

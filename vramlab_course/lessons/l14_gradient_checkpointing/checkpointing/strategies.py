@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import comb
 
-from vramlab_course.programs.checkpointing.schedule import Action, Do, Schedule
+from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.schedule import (
+    Action,
+    Do,
+    Schedule,
+)
 
 
 def store_all(steps: int) -> Schedule:

@@ -1,0 +1,1 @@
+"""Lesson 01, The CUDA context: what this lesson and its exercise alone need."""

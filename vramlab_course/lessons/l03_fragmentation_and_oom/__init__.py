@@ -1,0 +1,1 @@
+"""Lesson 03, Fragmentation and out of memory: what this lesson and its exercise alone need."""

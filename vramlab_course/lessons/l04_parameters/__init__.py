@@ -1,0 +1,1 @@
+"""Lesson 04, Parameters: what this lesson and its exercise alone need."""

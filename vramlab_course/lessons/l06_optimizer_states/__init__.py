@@ -1,0 +1,1 @@
+"""Lesson 06, Optimizer states: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 10, Batch size: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 11, Sequence length: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 12, Estimating large models: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 13, Gradient accumulation: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 14, Gradient checkpointing: what this lesson and its exercise alone need."""

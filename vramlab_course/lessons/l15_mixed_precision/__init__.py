@@ -1,0 +1,1 @@
+"""Lesson 15, Mixed precision: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 18, Memory against speed: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 20, ZeRO: what this lesson and its exercise alone need."""

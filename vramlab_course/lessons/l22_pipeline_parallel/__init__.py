@@ -1,0 +1,1 @@
+"""Lesson 22, Pipeline parallelism: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 25, Long context: what this lesson and its exercise alone need."""

@@ -1,0 +1,1 @@
+"""Lesson 26, Mixture of experts: what this lesson and its exercise alone need."""

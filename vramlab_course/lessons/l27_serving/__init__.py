@@ -1,0 +1,1 @@
+"""Lesson 27, Serving: what this lesson and its exercise alone need."""

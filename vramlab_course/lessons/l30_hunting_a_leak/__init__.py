@@ -1,0 +1,1 @@
+"""Lesson 30, Hunting a leak: what this lesson and its exercise alone need."""
