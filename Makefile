@@ -30,7 +30,7 @@ help:
 	@echo 'make site       run all lessons and build the site into build/site/html'
 	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes a quarter of an hour'
 	@echo 'make notebooks  generate exercises/ from solutions/'
-	@echo 'make lock       resolve pyproject.toml anew into requirements.txt and environment.yml'
+	@echo 'make lock       resolve the pyproject.toml anew into requirements.txt and environment.yml'
 	@echo 'make clean      remove the environment ($(VENV))'
 
 lab: environment
@@ -43,7 +43,7 @@ test: environment
 check: environment
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy vramlab vramlab_course vramlab_classroom benchmarks
+	@$(BIN)/mypy vramlab packages benchmarks
 	@$(BIN)/python -m docs.builder.colab --check
 	@$(BIN)/python -m vramlab_classroom.nbgrader.release --check
 	@$(BIN)/python -m benchmarks.pages --check

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parent
 LOCK = ROOT / "requirements.txt"
 LESSONS = ROOT / "lessons"
 DISTRIBUTIONS = ROOT / "dist"
+PROJECTS = (".", "packages/vramlab-classroom", "packages/vramlab-course")
+EDITABLE = [word for project in PROJECTS for word in ("--editable", project)]
 
 PYTHONS = nox.project.python_versions(nox.project.load_toml(ROOT / "pyproject.toml"))
 """Those of the classifiers."""
@@ -52,7 +54,7 @@ def tests(session: nox.Session, torch: str) -> None:
     """Run all tests with this PyTorch and else what the lock says; pytest gets what is behind --"""
     wanted = ["--upgrade", "--pre", "torch"] if torch == NIGHTLY else [f"torch=={torch}"]
     session.install(*wanted, "--requirement", _rest_of_lock(session))
-    session.install("--no-deps", "--editable", ".")
+    session.install("--no-deps", *EDITABLE)
     session.run("python", "-c", "import torch; print('torch', torch.__version__)")
     session.run("pytest", "-n", "auto", "--dist", "loadscope", *session.posargs)
 
@@ -63,29 +65,31 @@ def without_cuda(session: nox.Session, torch: str) -> None:
     """Run tests with this PyTorch's CUDA build on the native engine's stub libraries (Linux)"""
     # What the lock has depends on torch, which comes from elsewhere: so no dependencies.
     session.install("--no-deps", "--requirement", _rest_of_lock(session))
-    session.install("--no-deps", "--editable", ".")
+    session.install("--no-deps", *EDITABLE)
     under = ("python", "-m", "benchmarks.torch_on_stubs", torch, "-m")
     session.run(*under, "pytest", "-n", "auto", "--dist", "loadscope", *session.posargs)
 
 
 @nox.session
 def distributions(session: nox.Session) -> None:
-    """Build what is published, the wheel from the source distribution, and check its metadata."""
+    """Build what is published, wheels from source distributions, and check their metadata."""
     session.install("--requirement", ROOT / ".ci" / "tools" / "release.txt")
     shutil.rmtree(DISTRIBUTIONS, ignore_errors=True)
-    session.run("python", "-m", "build", "--outdir", DISTRIBUTIONS)
+    for project in PROJECTS:
+        session.run("python", "-m", "build", "--outdir", DISTRIBUTIONS, project)
     session.run("twine", "check", "--strict", *DISTRIBUTIONS.iterdir())
 
 
 @nox.session(reuse_venv=False)
 def wheel(session: nox.Session) -> None:
-    """Try that wheel where nothing else is installed; then with the course, on all lessons."""
-    (built,) = DISTRIBUTIONS.glob("*.whl")
+    """Try the engine's wheel where nothing else is; then with the course's, on all lessons."""
+    (engine,) = DISTRIBUTIONS.glob("vramlab-*.whl")
     lessons = [Path(name).resolve() for name in session.posargs or sorted(LESSONS.glob("*.ipynb"))]
     session.chdir(session.cache_dir)  # not where the checkout's package would be found
-    session.install(built)
+    session.install(engine)
     session.run("python", "-I", ROOT / ".ci" / "try_wheel.py")
-    session.install(f"{built}[course]")
+    session.install(*DISTRIBUTIONS.glob("*.whl"), "ipython")
+    session.run("python", "-I", ROOT / ".ci" / "try_wheel.py", "--course")
     for lesson in lessons:
         run = f"%run {shlex.quote(str(lesson))}"
         session.run("python", "-I", "-m", "IPython", "--no-banner", "-c", run, silent=True)

@@ -1,4 +1,8 @@
-"""Tries a wheel that was installed where there is nothing but torch: python -I .ci/try_wheel.py"""
+"""Tries wheels that were installed where there is nothing but torch.
+
+python -I .ci/try_wheel.py             the engine alone, which brings no notebook
+python -I .ci/try_wheel.py --course    with the course
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,8 @@ import torch
 import vramlab
 
 COMMAND = Path(sys.executable).with_name("vramlab")
-DATA = (
-    "vramlab/gpus.toml",
-    "vramlab/py.typed",
+DATA = ("gpus.toml", "py.typed")
+COURSE_DATA = (
     "vramlab_course/experiments/published.json",
     "vramlab_course/translations/zh/lessons/01_cuda_context.po",
     "vramlab_course/material/start.ipynb",
@@ -45,7 +48,10 @@ def main() -> None:
     package = Path(vramlab.__file__).parent
     checkout = Path(__file__).resolve().parents[1]
     assert package.parent != checkout, f"this is the checkout, not the wheel: {package}"
-    assert [name for name in DATA if not (package.parent / name).is_file()] == []
+    assert [name for name in DATA if not (package / name).is_file()] == []
+    has_course = "--course" in sys.argv
+    there = [name for name in COURSE_DATA if (package.parent / name).is_file()]
+    assert there == (list(COURSE_DATA) if has_course else [])
 
     assert version("vramlab") == vramlab.__version__
     assert said("--version").startswith(
@@ -60,8 +66,9 @@ def main() -> None:
         assert torch.cuda.memory_allocated() == 0
 
     with tempfile.TemporaryDirectory() as folder:
-        assert "The course is in" in said("lab", "--no-open", folder)
-        assert (Path(folder) / "lessons" / "01_cuda_context.ipynb").is_file()
+        if has_course:
+            assert "The course is in" in said("lab", "--no-open", folder)
+            assert (Path(folder) / "lessons" / "01_cuda_context.ipynb").is_file()
         script = Path(folder) / "train.py"
         script.write_text(PROGRAM)
         report = said("run", "--gpu", "T4", script)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
-CITING = ("vramlab", "vramlab_course", "vramlab_classroom")
-"""Packages that are searched."""
+CITING = ("vramlab", "packages")
+"""Folders that are searched."""
 
 _ROOTS = r"(?:torch|torchgen|aten|c10|caffe2)/"
 _SUFFIX = r"\.(?:py|pyi|cpp|cc|cuh|cu|hpp|h|yaml|in)\b"

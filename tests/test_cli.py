@@ -165,24 +165,25 @@ def test_any_other_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("extra", _BROUGHT_BY)
 def test_what_an_extra_brings_is_what_pip_installs_with_it(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    listed = {
-        canonicalize_name(Requirement(text).name)
-        for text in project["optional-dependencies"][extra]
-        if not text.startswith("vramlab[")
-    }
+    listed = set()
+    for requirement in map(Requirement, project["optional-dependencies"][extra]):
+        is_ours = requirement.name.startswith("vramlab")
+        listed |= (
+            needed_by(requirement.name, *requirement.extras) if is_ours else {requirement.name}
+        )
     brought = {dependency for name in listed for dependency in {name, *needed_by(name)}}
     of_modules = packages_distributions()
     for module in _BROUGHT_BY[extra]:
         assert {canonicalize_name(name) for name in of_modules[module]} & brought, module
 
 
-def needed_by(distribution: str) -> set[str]:
-    """What a distribution needs itself, without its own extras."""
+def needed_by(distribution: str, *extras: str) -> set[str]:
+    """What a distribution needs itself, and with these of its extras."""
     needed = (Requirement(text) for text in requires(distribution) or [])
     return {
         canonicalize_name(each.name)
         for each in needed
-        if each.marker is None or each.marker.evaluate({"extra": ""})
+        if each.marker is None or any(each.marker.evaluate({"extra": it}) for it in ("", *extras))
     }
 
 

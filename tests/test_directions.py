@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import vramlab
+from packages import FOLDERS
 
 ROOT = Path(vramlab.__file__).parents[1]
-PACKAGES = ("vramlab", "vramlab_classroom", "vramlab_course")
 SHOWING = "vramlab_course/plots"
 """The first part that shows, asks or grades."""
 ROOMS = "vramlab_course/lessons"
@@ -49,7 +49,7 @@ def tables() -> dict[str, list[set[str]]]:
     """The parts of each package as README.md lists them, from what knows least on: as paths."""
     text = (ROOT / "README.md").read_text()
     found = {}
-    for package in PACKAGES:
+    for package in FOLDERS:
         table = text.partition(f"\n**`{package}`**")[2].partition("\n**`")[0]
         rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
         found[package] = [
@@ -74,31 +74,39 @@ def part_of(path: str) -> str | None:
 
 
 def modules() -> list[Path]:
-    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [path for folder in FOLDERS.values() for path in sorted(folder.rglob("*.py"))]
+
+
+def shown(module: Path) -> Path:
+    """Where a module is, from the folder of its package on."""
+    (home,) = (folder.parent for folder in FOLDERS.values() if module.is_relative_to(folder))
+    return module.relative_to(home)
 
 
 def own_part(module: Path) -> str | None:
-    return part_of(str(module.relative_to(ROOT).with_suffix("")))
+    return part_of(str(shown(module).with_suffix("")))
 
 
 def imported_parts(module: Path) -> set[str]:
     """The parts that a module imports; for a name of `vramlab` itself, its home's."""
     parts = set()
     for name in imports_of(module):
-        if name.partition(".")[0] in PACKAGES:
+        if name.partition(".")[0] in FOLDERS:
             home = vramlab._HOME.get(name.removeprefix("vramlab."), name)
             parts.add(part_of(home.replace(".", "/")))
     return {part for part in parts if part}
 
 
 def test_every_module_is_on_the_map() -> None:
-    inits = {f"{package}/__init__.py" for package in PACKAGES}
+    inits = {f"{package}/__init__.py" for package in FOLDERS}
     assert {
         name
         for module in modules()
-        if own_part(module) is None and (name := str(module.relative_to(ROOT))) not in inits
+        if own_part(module) is None and (name := str(shown(module))) not in inits
     } == set()
-    assert {part for part in PARTS if not (ROOT / part).exists()} == set()
+    assert {
+        part for part in PARTS if not (FOLDERS[part.partition("/")[0]].parent / part).exists()
+    } == set()
 
 
 def test_every_part_imports_from_rows_above_it() -> None:
@@ -111,7 +119,7 @@ def test_every_part_imports_from_rows_above_it() -> None:
     assert against == set()
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", FOLDERS)
 def test_a_package_imports_what_it_may(package: str) -> None:
     """The core knows neither of the others, and the classroom not what a GPU is."""
     basics = set().union(*tables()["vramlab"][:2])
@@ -121,9 +129,9 @@ def test_a_package_imports_what_it_may(package: str) -> None:
         "vramlab_course": PARTS,
     }
     assert {
-        (str(module.relative_to(ROOT)), part)
+        (str(shown(module)), part)
         for module in modules()
-        if module.relative_to(ROOT).parts[0] == package
+        if shown(module).parts[0] == package
         for part in imported_parts(module) - allowed[package]
     } == set()
 

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +23,24 @@ from packaging.utils import canonicalize_name
 import vramlab
 
 ROOT = Path(__file__).parents[1]
+PROJECTS = {
+    name: tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+    for name, folder in {
+        "vramlab": ".",
+        "vramlab-classroom": "packages/vramlab-classroom",
+        "vramlab-course": "packages/vramlab-course",
+    }.items()
+}
+PROJECT_FILES = (
+    "pyproject.toml",
+    "packages/vramlab-classroom/pyproject.toml",
+    "packages/vramlab-course/pyproject.toml",
+)
+EDITABLE = [
+    "--editable .",
+    "--editable packages/vramlab-classroom",
+    "--editable packages/vramlab-course",
+]
 
 
 def lock_lines() -> list[str]:
@@ -51,24 +71,43 @@ def test_conda_environment_installs_the_lock_and_this_package() -> None:
         if "setup-python" in step.get("uses", "")
     )
     assert setup["python-version"] == python  # the one that the lock was made with
-    assert pip["pip"] == [*lock_lines(), "--editable ."]
+    assert pip["pip"] == [*lock_lines(), *EDITABLE]
 
 
-def test_lock_satisfies_what_the_package_declares() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    locked = {canonicalize_name(r.name): r.specifier for r in map(Requirement, lock_lines())}
+def requirements(project: dict[str, Any]) -> list[Requirement]:
+    """What a project declares of others; `browser` is pinned there and installed on demand."""
     declared = [*project["dependencies"]]
     for name, group in project["optional-dependencies"].items():
-        if name != "browser":  # pinned where it is declared, and installed on demand
-            declared += [text for text in group if not text.startswith("vramlab[")]
-    for requirement in map(Requirement, declared):
-        (pin,) = locked[canonicalize_name(requirement.name)]
-        assert requirement.specifier.contains(pin.version), requirement.name
+        declared += group if name != "browser" else []
+    return list(map(Requirement, declared))
+
+
+def test_lock_satisfies_what_the_packages_declare() -> None:
+    locked = {canonicalize_name(r.name): r.specifier for r in map(Requirement, lock_lines())}
+    for project in PROJECTS.values():
+        for requirement in requirements(project["project"]):
+            if requirement.name not in PROJECTS:
+                (pin,) = locked[canonicalize_name(requirement.name)]
+                assert requirement.specifier.contains(pin.version), requirement.name
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_a_package_takes_a_range_of_versions_of_the_others(name: str) -> None:
+    versions = {each: import_module(each.replace("-", "_")).__version__ for each in PROJECTS}
+    project = PROJECTS[name]["project"]
+    assert project["name"] == name
+    for requirement in map(Requirement, project["dependencies"]):
+        if requirement.name in PROJECTS:
+            assert requirement.specifier.contains(versions[requirement.name])
+            assert {each.operator for each in requirement.specifier} == {">=", "<"}
+    assert name != "vramlab" or not {"nbformat", "ipywidgets", "matplotlib"} & {
+        requirement.name for requirement in map(Requirement, project["dependencies"])
+    }
 
 
 def test_conda_recipe_wants_what_the_package_declares() -> None:
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = PROJECTS["vramlab"]["project"]
     assert recipe["context"]["version"] == vramlab.__version__
     assert recipe["about"]["license"] == project["license"]
     names = {"pytorch": "torch"}  # conda-forge's name
@@ -85,14 +124,17 @@ def test_conda_recipe_wants_what_the_package_declares() -> None:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Return a copy of the files that `make` needs, with an environment that looks installed."""
-    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+    for name in ("Makefile", "requirements.txt", *PROJECT_FILES):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "make-environment", tmp_path / ".ci")
     installed = tmp_path / ".venv" / "installed"
     installed.mkdir(parents=True)
-    for name in ("requirements.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, installed / name)
+    shutil.copy(ROOT / "requirements.txt", installed)
+    (installed / "projects").write_text(
+        "".join((ROOT / name).read_text() for name in PROJECT_FILES)
+    )
     script(tmp_path / ".venv" / "bin" / "python", "exit 0")
     return tmp_path
 
@@ -114,7 +156,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_types_of_the_package_are_published() -> None:
     assert (ROOT / "vramlab" / "py.typed").is_file()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = PROJECTS["vramlab"]["project"]
     assert "Typing :: Typed" in project["classifiers"]
 
 
@@ -134,7 +176,7 @@ def test_make_lab_opens_the_start_page_and_shows_the_whole_course(checkout: Path
     assert (ROOT / "start.ipynb").exists()
 
 
-@pytest.mark.parametrize("changed", ["requirements.txt", "pyproject.toml"])
+@pytest.mark.parametrize("changed", ["requirements.txt", *PROJECT_FILES])
 def test_make_installs_again_when_the_lock_or_the_project_changed(
     checkout: Path, changed: str
 ) -> None:
@@ -148,9 +190,10 @@ def test_make_installs_again_when_the_lock_or_the_project_changed(
     assert outcome.returncode == 0, outcome.stderr
     assert (checkout / "pip-calls").read_text().splitlines() == [
         "-m pip install --quiet --quiet --requirement requirements.txt",
-        "-m pip install --quiet --quiet --no-deps --editable .",
+        f"-m pip install --quiet --quiet --no-deps {' '.join(EDITABLE)}",
     ]
-    assert (checkout / ".venv" / "installed" / changed).read_text() == "# changed\n"
+    kept = checkout / ".venv" / "installed" / (changed if changed.endswith("txt") else "projects")
+    assert "# changed\n" in kept.read_text()
 
 
 def test_of_two_that_begin_at_once_one_makes_it(checkout: Path) -> None:

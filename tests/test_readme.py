@@ -22,6 +22,7 @@ from warm_python import warm_python
 import vramlab.commands
 import vramlab_classroom.commands
 import vramlab_course.commands
+from packages import FOLDERS
 from vramlab.cli import main, parser
 
 pytestmark = pytest.mark.long
@@ -29,7 +30,6 @@ pytestmark = pytest.mark.long
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
-PACKAGES = ("vramlab", "vramlab_classroom", "vramlab_course")
 SCRIPT = "docs/examples/train_gpt2.py"
 PROGRAMS = {"make", "pip", "conda", "jupyter", "vramlab"}
 
@@ -208,8 +208,7 @@ def test_links_and_names_lead_somewhere() -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", PAGE)
     targets += re.findall(r"lessons/\d\d_\w+\.ipynb", PAGE)
     targets += [code for code in IN_BACKTICKS if re.fullmatch(r"[\w./-]+/[\w./-]*", code)]
-    here = [ROOT, *(ROOT / package for package in PACKAGES), ROOT / "vramlab" / "gpu"]
-    here.append(ROOT / "vramlab_course" / "programs")
+    here = [ROOT, *FOLDERS.values(), FOLDERS["vramlab"] / "gpu"]
     # What make builds is there once it has been built.
     made = (".venv", "~")
     assert [
@@ -252,7 +251,7 @@ def test_every_folder_is_named_and_no_other() -> None:
     assert _first_column("folder") == {name for name in _there(ROOT) if name.endswith("/")}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", FOLDERS)
 def test_every_part_is_named_and_no_other(package: str) -> None:
     named = {name for name in _first_column("part", package) if "/" not in name.strip("/")}
     assert named == _there(ROOT / package) - {"__init__.py", "py.typed"}

@@ -20,13 +20,18 @@ START = "start.ipynb"
 FIRST_LESSON = "lessons/01_cuda_context.ipynb"
 
 
-def requirement(repository: str | None = REPOSITORY) -> str:
-    """Write the requirement that gives pip what the notebooks need.
+def requirements(repository: str | None = REPOSITORY) -> list[str]:
+    """List the requirements that give pip what the notebooks need.
 
-    From the repository, so that package and notebook are of one version; from the package index
+    From the repository, so that packages and notebook are of one version; from the package index
     where no repository is known.
     """
-    return "vramlab[course]" if repository is None else f"vramlab[course] @ git+{repository}"
+    if repository is None:
+        return ["vramlab-course"]
+    source = f"git+{repository}"
+    names = ("vramlab-classroom", "vramlab-course")
+    inner = [f"{name} @ {source}#subdirectory=packages/{name}" for name in names]
+    return [f"vramlab @ {source}", *inner]
 
 
 def badges(repository: str | None = REPOSITORY) -> str:

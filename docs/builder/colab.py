@@ -1,7 +1,7 @@
 """The cell with which notebooks begin: in Colab it installs the course, elsewhere it does nothing.
 
 Colab opens a notebook alone, without the package beside it. It has PyTorch, transformers, pictures
-and widgets; what `vramlab[course]` adds to them is small, and replaces nothing of Colab's own
+and widgets; what `vramlab-course` adds to them is small, and replaces nothing of Colab's own
 Jupyter. The cell is folded in JupyterLab, and left out of the site.
 
     python -m docs.builder.colab            write the cells of lessons/ and solutions/ anew
@@ -20,7 +20,7 @@ from typing import Any
 
 import nbformat
 
-from docs.builder.address import REPOSITORY, requirement
+from docs.builder.address import REPOSITORY, requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL_ID = "colab"
@@ -30,13 +30,14 @@ Notebook = Any
 
 def source(repository: str | None = REPOSITORY) -> str:
     """Write what the cell does."""
+    wanted = " ".join(f'"{each}"' for each in requirements(repository))
     return f"""\
 # In Colab: install the course
 import sys
 from importlib.util import find_spec
 
-if "google.colab" in sys.modules and not find_spec("vramlab"):
-    %pip install --quiet "{requirement(repository)}\""""
+if "google.colab" in sys.modules and not find_spec("vramlab_course"):
+    %pip install --quiet {wanted}"""
 
 
 def cell(repository: str | None = REPOSITORY) -> Any:

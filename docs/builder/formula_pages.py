@@ -22,15 +22,16 @@ from vramlab_course.course_map import Part
 from vramlab_course.experiments.formula_checks import FormulaCheck
 
 ROOT = Path(__file__).resolve().parents[2]
+COURSE = ROOT / "packages" / "vramlab-course" / "vramlab_course"
 
 MODULES = (
     "vramlab.cuda_rules.sizes",
     "vramlab.cuda_rules.collectives",
     "vramlab.programs.optimizer_states",
     *(
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        ".".join(path.relative_to(COURSE.parent).with_suffix("").parts)
         for pattern in ("formulas/[!_]*.py", "lessons/*/*formulas.py")
-        for path in sorted((ROOT / "vramlab_course").glob(pattern))
+        for path in sorted(COURSE.glob(pattern))
     ),
 )
 
@@ -139,13 +140,15 @@ def _section(module_name: str) -> str:
     formulas = formulas_of(module_name)
     if not formulas:
         return ""
-    docstring = inspect.getdoc(importlib.import_module(module_name)) or ""
+    module = importlib.import_module(module_name)
+    docstring = inspect.getdoc(module) or ""
     path = module_name.replace(".", "/") + ".py"
+    file = Path(inspect.getfile(module)).relative_to(ROOT).as_posix()
     heading = _first_sentence(docstring)
     source = source_in(docstring)
     lines = [
         f"### {heading}",
-        f"[`{path}`](../{path})" + (f". Source: {_plain(source)}" if source else ""),
+        f"[`{path}`](../{file})" + (f". Source: {_plain(source)}" if source else ""),
         formulas_table(formulas),
     ]
     return "\n\n".join(lines)

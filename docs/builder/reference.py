@@ -12,10 +12,14 @@ from pathlib import Path
 
 from docs.builder.docstrings import first_sentence
 
-PACKAGES = ("vramlab", "vramlab_course", "vramlab_classroom")
+PACKAGES = (
+    "vramlab",
+    "packages/vramlab-course/vramlab_course",
+    "packages/vramlab-classroom/vramlab_classroom",
+)
 
 LEFT_OUT = re.compile(
-    r"vramlab/__main__.py|vramlab_course/(lessons/l\d+_\w+/tasks|workshops/workshop_\w+)\.py"
+    r"vramlab/__main__.py|packages/.*/(lessons/l\d+_\w+/tasks|workshops/workshop_\w+)\.py"
 )
 """The entry point has nothing to call, and the exercises' tasks say how they are judged."""
 
@@ -114,11 +118,14 @@ def _heading(text: str, underline: str) -> str:
 
 def _name(path: Path, root: Path) -> str:
     parts = path.relative_to(root).with_suffix("").parts
+    parts = parts[2:] if parts[0] == "packages" else parts
     return ".".join(part for part in parts if part != "__init__")
 
 
 def _file(root: Path, module: str) -> Path:
-    path = root.joinpath(*module.split("."))
+    package, *inner = module.split(".")
+    (home,) = (root / path for path in PACKAGES if Path(path).name == package)
+    path = home.joinpath(*inner)
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 

@@ -56,7 +56,12 @@ def test_in_colab_the_course_is_installed_once(
     assert shell.called == []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     run(shell)
-    wanted = f'install --quiet "vramlab[course] @ git+{ADDRESS}"'
+    git = f"git+{ADDRESS}"
+    wanted = (
+        f'install --quiet "vramlab @ {git}" '
+        f'"vramlab-classroom @ {git}#subdirectory=packages/vramlab-classroom" '
+        f'"vramlab-course @ {git}#subdirectory=packages/vramlab-course"'
+    )
     assert shell.called == [("pip", wanted)]
 
 
@@ -66,17 +71,20 @@ def test_without_an_address_the_package_index_has_it(
     monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     run(shell, None)
-    assert shell.called == [("pip", 'install --quiet "vramlab[course]"')]
+    assert shell.called == [("pip", 'install --quiet "vramlab-course"')]
 
 
 @pytest.mark.parametrize("repository", [ADDRESS, None])
 def test_what_is_installed_is_this_package_with_what_the_notebooks_need(
     repository: str | None,
 ) -> None:
-    project = tomllib.loads((colab.ROOT / "pyproject.toml").read_text())["project"]
-    wanted = Requirement(address.requirement(repository))
-    assert wanted.name == project["name"]
-    assert wanted.extras == {"course"} <= set(project["optional-dependencies"])
+    for text in address.requirements(repository):
+        wanted = Requirement(text)
+        folder = (wanted.url or "").partition("#subdirectory=")[2]
+        if wanted.name != "vramlab":
+            folder = folder or f"packages/{wanted.name}"
+        project = tomllib.loads((colab.ROOT / folder / "pyproject.toml").read_text())["project"]
+        assert wanted.name == project["name"]
 
 
 def test_every_lesson_and_master_has_the_cell_as_it_would_be_written_now() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ def test_every_module_of_formulas_is_on_the_page() -> None:
     page = formula_pages.formulas_markdown()
     for name in formula_pages.MODULES:
         if formulas_of(name):
-            assert f"({'../' + name.replace('.', '/')}.py)" in page
+            file = Path(str(find_spec(name).origin))  # type: ignore[union-attr]
+            assert f"(../{file.relative_to(DOCS.parent)})" in page
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"part {part.number}")

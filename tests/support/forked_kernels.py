@@ -17,7 +17,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from multiprocessing.context import ForkServerProcess
-from pathlib import Path
 from typing import Any
 
 from jupyter_client.connect import KernelConnectionInfo
@@ -25,9 +24,11 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
+from packages import folder_of
+
 PROVISIONER = "forked-provisioner"
 
-ROOMS = Path(__file__).parents[2] / "vramlab_course" / "lessons"
+ROOMS = folder_of("vramlab_course") / "lessons"
 IMPORTED = (
     *("ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger"),
     "matplotlib_inline.backend_inline",

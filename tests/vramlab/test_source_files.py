@@ -14,10 +14,11 @@ import pytest
 import torch
 
 import vramlab
+from packages import FOLDERS
 from vramlab.source_files import PROGRAM_FOLDERS, CodeOwner, is_below, owner_of, shown_name
 
 HERE = Path(vramlab.__file__).parent
-COURSE = HERE.with_name("vramlab_course")
+COURSE = FOLDERS["vramlab_course"]
 TORCH = Path(torch.__file__).parent
 STDLIB = Path(sysconfig.get_path("stdlib"))
 PROJECT = "/home/me/project"
@@ -92,7 +93,7 @@ def test_vramlab_is_told_from_the_programs_that_are_part_of_it() -> None:
         "vramlab/gpu/core/dispatcher.py",
     )
     assert told(HERE / "attachment.py")[0] is CodeOwner.VRAMLAB
-    assert told(COURSE / "programs" / "models" / "encoder.py") == (
+    assert told(COURSE / "lessons" / "l09_bert_in_training" / "encoder.py") == (
         CodeOwner.PROGRAM,
         "vramlab_course/lessons/l09_bert_in_training/encoder.py",
     )

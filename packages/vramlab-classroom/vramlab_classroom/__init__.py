@@ -35,3 +35,5 @@ How submissions come in, and grades go out (`lms/`, `reports/`)
 
 What could not be graded has no score: it is never a zero, and never stops the class.
 """
+
+__version__ = "0.1.0"

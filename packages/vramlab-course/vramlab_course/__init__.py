@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from vramlab_classroom.judge import evidence
     from vramlab_course.widgets.checked import check
 
+__version__ = "0.1.0"
+
 __all__ = ["check", "evidence"]
 
 

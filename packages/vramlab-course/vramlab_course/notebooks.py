@@ -68,7 +68,7 @@ def installed_notebooks() -> Path:
         UnusableFolder: there is neither.
     """
     package = Path(__file__).parent
-    for folder in (package / "material", package.parent):
+    for folder in (package / "material", *package.parents[1:4]):
         if all((folder / name).is_dir() for name in FOLDERS):
             return folder
     raise UnusableFolder(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import vramlab
+from packages import FOLDERS
 from vramlab_classroom.judge.job_pool import KEPT_VARIABLES, neutral_environment
 from vramlab_classroom.sandbox import bubblewrap as sandbox_module
 from vramlab_classroom.sandbox.bubblewrap import (
@@ -26,8 +26,7 @@ from vramlab_classroom.sandbox.bubblewrap import (
     named,
 )
 
-ROOT_OF_PACKAGES = Path(vramlab.__file__).resolve().parents[1]
-PACKAGES = [ROOT_OF_PACKAGES / name for name in ("vramlab", "vramlab_classroom", "vramlab_course")]
+PACKAGES = [folder.resolve() for folder in FOLDERS.values()]
 ROOT = Path(__file__).parents[3]
 
 
@@ -183,8 +182,8 @@ def test_of_two_nested_folders_the_inner_one_decides(
 
 
 def test_only_the_package_of_a_course_is_shown(bubblewrap: Bubblewrap) -> None:
-    assert "solutions" in {path.name for path in ROOT_OF_PACKAGES.iterdir()}
-    assert "solutions" not in listing(bubblewrap, ROOT_OF_PACKAGES, hidden=[ROOT_OF_PACKAGES])
+    assert "solutions" in {path.name for path in ROOT.iterdir()}
+    assert "solutions" not in listing(bubblewrap, ROOT, hidden=[ROOT])
 
 
 @pytest.mark.parametrize(

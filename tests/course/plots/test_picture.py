@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
+from packages import FOLDERS
 from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
 from vramlab.viz.colors import CATEGORY_COLORS
@@ -93,7 +94,7 @@ def test_pictures_ask_for_such_a_colour_by_its_meaning(package: str) -> None:
     """CATEGORY_LOOKS, looks_for() and tints_of() have them; no file writes one down."""
     written = {
         f"{path.name}: {color}"
-        for path in (ROOT / package).rglob("*.py")
+        for path in FOLDERS[package].rglob("*.py")
         for color in re.findall(r"#[0-9A-Fa-f]{6}\b", path.read_text(encoding="utf-8"))
         if color.lower() in KINDS
     }

@@ -9,6 +9,7 @@ import pytest
 from classroom import ROOT
 from question_texts import HEADING, HINT, MARKS
 
+from packages import FOLDERS
 from vramlab_classroom.judge.exercises import WORKSHOP, exercise_names, find_exercise
 from vramlab_classroom.judge.task import Diagnose, Fix, Task, Workshop
 from vramlab_course.course_map import PARTS, PATHS, Part
@@ -87,8 +88,8 @@ def test_each_exercise_has_two_core_tasks_and_those_of_a_weekend_take_about_five
         minutes[name[:2]] = sum(exercise.task(task).minutes for task in exercise.core)
     weekend = sum(minutes[number] for number in PATHS[0].lessons)
     assert (round(weekend / 60), round(sum(minutes.values()) / 60)) == (5, 19)
-    for page in ("README.md", "vramlab_course/widgets/course_progress.py"):
-        assert "5 hours" in (ROOT / page).read_text()
+    for page in (ROOT / "README.md", FOLDERS["vramlab_course"] / "widgets/course_progress.py"):
+        assert "5 hours" in page.read_text()
 
 
 @pytest.mark.parametrize("exercise", exercise_names())

@@ -35,7 +35,6 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A course of one lesson, translated but for its second cell."""
     root, catalogues = tmp_path / "course", tmp_path / "course" / "catalogues"
     (catalogues / "zh").mkdir(parents=True)
-    (root / "vramlab_course" / "widgets").mkdir(parents=True)
     (catalogues / "zh" / "start.po").touch()
     (root / "start.ipynb").write_text('{"cells": []}', encoding="utf-8")
     monkeypatch.setattr(command, "ROOT", root)

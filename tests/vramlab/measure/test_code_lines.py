@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 import vramlab
+from packages import FOLDERS
 from vramlab.measure import BlockLife, CodeLine, Frame, TimelineMoment, code_lines, code_lines_table
 from vramlab.measure.code_lines import is_library_frame, user_frame
 from vramlab.units import MIB
@@ -34,9 +35,7 @@ def test_libraries_and_machinery_are_not_the_users() -> None:
     assert all(map(is_library_frame, (TORCH, STDLIB, DEBIAN, MACHINERY, FROZEN)))
     assert not is_library_frame(MINE)
     assert not is_library_frame(Frame("/tmp/ipykernel_12/345.py", 2, "<module>"))
-    experiment = str(
-        Path(vramlab.__file__).parents[1] / "vramlab_course" / "experiments" / "training_step.py"
-    )
+    experiment = str(FOLDERS["vramlab_course"] / "experiments" / "training_step.py")
     assert not is_library_frame(Frame(experiment, 2, "run"))
 
 

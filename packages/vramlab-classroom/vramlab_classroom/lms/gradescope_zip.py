@@ -60,9 +60,6 @@ cd "$$autograder/source"
 chmod -R go+rX $packages "$$autograder/venv"
 """)
 
-_DIST_INFO = "vramlab.dist-info"
-"""By it the packages find each other, installed or not."""
-
 _RUN = Template("""\
 #!/usr/bin/env bash
 # Made by `vramlab gradescope pack`. Gradescope runs it for each submission.
@@ -97,7 +94,8 @@ def autograder_zip(
     index = f"export PIP_EXTRA_INDEX_URL={shlex.quote(index_url)}\n" if index_url else ""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        packages = shlex.join([*judging_packages(), _DIST_INFO])
+        infos = {name: f"{name}.dist-info" for name in judging_packages()}
+        packages = shlex.join([*infos, *infos.values()])
         setup = _SETUP.substitute(index=index, packages=packages)
         _add(archive, "setup.sh", setup.encode(), mode=0o755)
         run = _RUN.substitute(assignment=shlex.quote(assignment))
@@ -108,9 +106,11 @@ def autograder_zip(
         for path in package_files():
             (folder,) = (folder for folder in folders if path.is_relative_to(folder))
             _add(archive, f"{folders[folder]}/{path.relative_to(folder)}", path.read_bytes())
-        for name in ("METADATA", "entry_points.txt"):
-            text = distribution("vramlab").read_text(name) or ""
-            _add(archive, f"{_DIST_INFO}/{name}", text.encode())
+        # By these the packages find each other, installed or not.
+        for package, info in infos.items():
+            for name in ("METADATA", "entry_points.txt"):
+                text = distribution(package).read_text(name) or ""
+                _add(archive, f"{info}/{name}", text.encode())
     return file.getvalue()
 
 

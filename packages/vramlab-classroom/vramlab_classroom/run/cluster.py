@@ -140,7 +140,7 @@ class Workers(Closing):
             ) from error
         except ModuleNotFoundError as error:
             raise ClusterError(
-                f"a worker lacks something: {error}; install vramlab[classroom] there"
+                f"a worker lacks something: {error}; install vramlab-classroom[nbgrader] there"
             ) from error
         except Exception as error:
             return name, error

@@ -244,7 +244,7 @@ class Book(Closing):
         except ModuleNotFoundError as error:
             raise GradebookError(
                 f"the gradebook {_shown(self._course.db_url)} cannot be opened: {error}; "
-                "pip install 'vramlab[classroom]'"
+                "pip install 'vramlab-classroom[nbgrader]'"
             ) from error
         except OSError as error:
             raise GradebookError(

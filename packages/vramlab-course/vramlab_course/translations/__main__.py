@@ -30,22 +30,24 @@ from vramlab_course.translations.texts import (
     texts_of_widgets,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
+_COURSE = "packages/vramlab-course/vramlab_course"
+_CLASSROOM = "packages/vramlab-classroom/vramlab_classroom"
 ALWAYS = (OWN_NAME, QUESTION, NOT_TRANSLATED, PARTLY_TRANSLATED)
-_TABLES = ("vramlab/measure/results.py", "vramlab_course/experiments/outcome.py")
+_TABLES = ("vramlab/measure/results.py", f"{_COURSE}/experiments/outcome.py")
 """The modules whose tables every lesson shows."""
 _LABELLED = (
     "vramlab/measure",
-    "vramlab_classroom/judge",
-    "vramlab_classroom/sandbox",
-    "vramlab_course/experiments",
-    "vramlab_course/formulas",
-    "vramlab_course/lessons",
-    "vramlab_course/plots",
-    "vramlab_course/programs",
-    "vramlab_course/tasks",
-    "vramlab_course/widgets",
-    "vramlab_course/workshops",
+    f"{_CLASSROOM}/judge",
+    f"{_CLASSROOM}/sandbox",
+    f"{_COURSE}/experiments",
+    f"{_COURSE}/formulas",
+    f"{_COURSE}/lessons",
+    f"{_COURSE}/plots",
+    f"{_COURSE}/programs",
+    f"{_COURSE}/tasks",
+    f"{_COURSE}/widgets",
+    f"{_COURSE}/workshops",
 )
 """Where names stand: those of the parts of pictures and the rows of tables, and what verdicts say.
 Of so many, the catalogue has what the translated lessons and exercises show."""
@@ -100,13 +102,12 @@ def catalogues(language: str) -> Iterator[tuple[Path, str, list[Text]]]:
 
 
 def _modules(*patterns: str) -> list[Path]:
-    course = ROOT / "vramlab_course"
-    return [path for pattern in patterns for path in sorted(course.glob(pattern))]
+    return [path for pattern in patterns for path in sorted((ROOT / _COURSE).glob(pattern))]
 
 
 def _texts(name: str) -> list[Text]:
     texts = texts_of_notebook(json.loads((ROOT / name).read_text(encoding="utf-8")))
-    tasks = ROOT / "vramlab_course" / "lessons" / f"l{Path(name).stem}" / "tasks.py"
+    tasks = ROOT / _COURSE / "lessons" / f"l{Path(name).stem}" / "tasks.py"
     if name.startswith("exercises/") and tasks.exists():
         texts += texts_of_mistakes(tasks)
     return texts
