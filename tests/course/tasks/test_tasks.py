@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from random import Random
 from typing import Any
 
 import pytest
 
-from vramlab_classroom.judge import hidden_cases, jobs
+from vramlab_classroom.judge import hidden_cases, jobs, judge
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.mistakes import Mistakes
+from vramlab_classroom.judge.mistakes import Mistake, Mistakes
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task, Workshop
+from vramlab_classroom.judge.tries import Try
 from vramlab_course.tasks.building import Building
 from vramlab_course.tasks.repair import Repair
 
@@ -56,7 +57,17 @@ def reference(task: Task) -> Callable[..., object] | None:
     return task.mistakes.reference
 
 
+def tried(mistake: Mistake, measured: Sequence[Mapping[str, Any]]) -> list[Try]:
+    """What somebody who makes a mistake in every case answers."""
+    answers = [mistake.answer(**each["arguments"]) for each in measured]
+    return [
+        Try(each["arguments"], {"type": type(answer).__name__, "value": answer}, each["truth"])
+        for each, answer in zip(measured, answers, strict=True)
+    ]
+
+
 def test_mistakes_answer_as_asked_and_none_passes_the_visible_cases(exercise: Exercise) -> None:
+    """And each is named, by its own words or by those of one that answers the same."""
     for task in exercise.tasks:
         if isinstance(task, Predict | Diagnose):
             measured = [jobs.measure(task, case) for case in task.visible]
@@ -64,6 +75,9 @@ def test_mistakes_answer_as_asked_and_none_passes_the_visible_cases(exercise: Ex
                 answers = [mistake.answer(**case["arguments"]) for mistake in task.mistakes]
                 assert {type(case["truth"])}.issuperset(map(type, answers)), task.name
             assert hidden_cases.passing(task.mistakes, measured) == [], task.name
+            for mistake in task.mistakes:
+                told = judge._explain(task, tried(mistake, measured), ())
+                assert told in {each.message for each in task.mistakes}, task.name
             if (answer := reference(task)) is not None:
                 assert all(answer(**each["arguments"]) == each["truth"] for each in measured)
 
