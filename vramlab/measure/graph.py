@@ -29,6 +29,7 @@ from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
@@ -59,7 +60,7 @@ class GraphObserver(Protocol):
         """Hear that an outermost backward pass begins, after `saved`.
 
         Args:
-            roots: tensors that it begins at.
+            roots: tensors and `GradientEdge`s that it begins at.
             how, named: what else PyTorch calls its engine with. Source:
                 torch/autograd/graph.py:_engine_run_backward in PyTorch 2.13.
         """
@@ -68,9 +69,19 @@ class GraphObserver(Protocol):
         """Hear that it is over, whether or not it raised."""
 
 
-def nodes_of(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
-    """Give every node of the graph that leads to some tensors, each once, theirs first."""
-    waiting: list[Any] = [root.grad_fn for root in roots]
+Root = torch.Tensor | GradientEdge
+"""What a backward pass begins at: a tensor, or the place in the graph that one came from. PyTorch's
+pipelining keeps only that of an output that was sent, from 2.15 on."""
+
+
+def node_of(root: Root) -> Any:
+    """Give the node of the graph that a root came from; None if it has no graph."""
+    return root.node if isinstance(root, GradientEdge) else root.grad_fn
+
+
+def nodes_of(roots: Iterable[Root]) -> Iterator[Any]:
+    """Give every node of the graph that leads to some roots, each once, theirs first."""
+    waiting = [node_of(root) for root in roots]
     met = set()
     while waiting:
         node = waiting.pop()
@@ -107,8 +118,8 @@ def storages_of(tensor: torch.Tensor) -> Iterator[int]:
             continue
 
 
-def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-    """Give what the graph of some tensors keeps for backward: (name of the op, tensor).
+def saved_in(roots: Iterable[Root]) -> list[tuple[str, torch.Tensor]]:
+    """Give what the graph of some roots keeps for backward: (name of the op, tensor).
 
     Leaves of the graph (parameters, also those that FSDP has gathered) are left out, although ops
     save them: who trains them keeps them. So are tensors that a hook has packed away.
@@ -126,8 +137,8 @@ def saved_in(roots: Iterable[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
     return [entry for key, entry in found.items() if key not in leaves]
 
 
-def tensors_of_callers() -> list[torch.Tensor]:
-    """Give the tensors with a graph that variables of the running code lead to.
+def roots_of_callers() -> list[Root]:
+    """Give the tensors and edges with a graph that variables of the running code lead to.
 
     Every thread's frames are searched from the innermost one to the outermost of the program, and
     those of an exception that is being handled; in them lists, tuples, mappings, and the attributes
@@ -148,7 +159,7 @@ def tensors_of_callers() -> list[torch.Tensor]:
     with DisableTorchFunction():
         for value in values:
             search.look_into(value)
-        found = {id(tensor): tensor for tensor in search.found if tensor.grad_fn is not None}
+        found = {id(root): root for root in search.found if node_of(root) is not None}
     return list(found.values())
 
 
@@ -214,7 +225,7 @@ def _telling_of_backward(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def tell_and_run(roots: Any, *args: Any, **kwargs: Any) -> Any:
         if wanting := [observer for observer in _observers if observer.wants_saved()]:
-            _tell(saved_in(root for root in roots if isinstance(root, torch.Tensor)), wanting)
+            _tell(saved_in(root for root in roots if isinstance(root, Root)), wanting)
         is_outermost = _thread.depth == 0
         _thread.depth += 1
         try:
@@ -282,7 +293,7 @@ _OURS = ("vramlab.allocator.", "vramlab.gpu.", "vramlab.measure.", "vramlab.repo
 
 
 class _Search:
-    """A search for tensors in values: themselves, in lists and mappings, in attributes of objects.
+    """A search for tensors and edges: values, what lists and mappings hold, attributes of objects.
 
     The values have to stay while it goes on: what was searched is known by its id. A notebook holds
     very many, so a type is looked at once. No longer than the search lasts: a type may hold
@@ -290,13 +301,13 @@ class _Search:
     """
 
     def __init__(self) -> None:
-        self.found: list[torch.Tensor] = []
+        self.found: list[Root] = []
         self._depths: dict[int, int] = {}  # by id, how deep an object was searched
         self._parts_of: dict[type, Callable[[Any], Iterable[Any]] | None] = {}
 
     def look_into(self, value: Any, depth: int = _DEPTH) -> None:
         """Search a value as deep as is said; what is found is in `found`."""
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Root):
             self.found.append(value)
             return
         kind = type(value)
@@ -306,7 +317,7 @@ class _Search:
         if parts is not None and depth and self._depths.get(id(value), 0) < depth:
             self._depths[id(value)] = depth
             for item in itertools.islice(parts(value), _ITEMS):
-                if type(item) not in _PLAIN and (depth > 1 or isinstance(item, torch.Tensor)):
+                if type(item) not in _PLAIN and (depth > 1 or isinstance(item, Root)):
                     self.look_into(item, depth - 1)
 
 
@@ -315,7 +326,7 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
         return [value]
     search = _Search()
     search.look_into(value)
-    return search.found
+    return [found for found in search.found if isinstance(found, torch.Tensor)]
 
 
 def _parts_of(kind: type) -> Callable[[Any], Iterable[Any]] | None:

@@ -190,7 +190,7 @@ class Recording:
 
     def _look_at_graphs(self) -> None:
         """See what graphs keep on which no backward pass has begun."""
-        self.saved(graph.saved_in(graph.tensors_of_callers()))
+        self.saved(graph.saved_in(graph.roots_of_callers()))
 
     def _look(self) -> None:
         """Note the moment, torch's peak, and where the tensors of all watched objects are now."""

@@ -78,8 +78,15 @@ class Moment:
         return self.total_bytes - self.bytes_by_category.get(REMAINDERS, 0)
 
 
+MOST_STEPS = 16
+"""After so many, steps that find the memory ever otherwise are followed no further."""
+
+
 def peak(events: Events, allocator: CachingAllocator) -> Moment:
     """Return the first moment at which most is allocated: `torch.cuda.max_memory_allocated()`.
+
+    The last step is done again until it finds the memory as one before it did: where blocks lie
+    decides which free ones are found, and so what the next step leaves.
 
     Args:
         events: of a training.
@@ -88,30 +95,70 @@ def peak(events: Events, allocator: CachingAllocator) -> Moment:
     Raises:
         OutOfDeviceMemory: the allocator cannot serve them.
     """
-    live: dict[tuple[object, ...], list[Block]] = defaultdict(list)
-    alike_of: dict[int, list[Block]] = {}  # by the identity of an event, which often comes again
-    allocated_bytes = most_bytes = found = 0
-    malloc, free = allocator.malloc, allocator.free
-    for position, event in enumerate(events):
-        size_bytes, category, place, stream, which = event
-        alike = alike_of.get(id(event))
-        if alike is None:
-            alike = alike_of[id(event)] = live[abs(size_bytes), category, place, stream]
-        if size_bytes > 0:
-            block = malloc(size_bytes, stream)
-            alike.append(block)
-            allocated_bytes += block.size_bytes
-            if allocated_bytes > most_bytes:
-                most_bytes, found = allocated_bytes, position
-        elif size_bytes < 0:
-            block = alike.pop(-1 - which)
-            allocated_bytes -= block.size_bytes
-            free(block)
-    moment = _moment(events, found)
-    remainder_bytes = most_bytes - moment.total_bytes
+    replay = _Replay(events, allocator)
+    begins = events.index(STEP_BEGINS) if STEP_BEGINS in events else len(events)
+    replay.run(0, begins)
+    layouts = [replay.layout()]
+    replay.run(begins, len(events))
+    repeats = _gives_all_back(events[begins:])
+    while repeats and len(layouts) < MOST_STEPS and (layout := replay.layout()) not in layouts:
+        layouts.append(layout)
+        replay.run(begins, len(events))
+    moment = _moment(events, replay.found)
+    remainder_bytes = replay.most_bytes - moment.total_bytes
     if not remainder_bytes:
         return moment
     return Moment(moment.name, {**moment.bytes_by_category, REMAINDERS: remainder_bytes})
+
+
+def _gives_all_back(events: Events) -> bool:
+    """Tell whether as many blocks of each kind are freed as are allocated."""
+    counts: dict[tuple[object, ...], int] = defaultdict(int)
+    for size_bytes, category, place, stream, _ in events:
+        counts[abs(size_bytes), category, place, stream] += (size_bytes > 0) - (size_bytes < 0)
+    return not any(counts.values())
+
+
+class _Replay:
+    """Events that an allocator serves.
+
+    Attributes:
+        most_bytes: that were allocated at once.
+        found: the position of the event that led to it.
+    """
+
+    def __init__(self, events: Events, allocator: CachingAllocator) -> None:
+        self._events, self._allocator = events, allocator
+        self._live: dict[tuple[object, ...], list[Block]] = defaultdict(list)
+        self._alike: dict[int, list[Block]] = {}  # by the identity of an event, which comes again
+        self._allocated_bytes = self.most_bytes = self.found = 0
+
+    def run(self, first: int, end: int) -> None:
+        """Serve some of the events."""
+        malloc, free = self._allocator.malloc, self._allocator.free
+        allocated_bytes, alike_of = self._allocated_bytes, self._alike
+        for position in range(first, end):
+            event = self._events[position]
+            size_bytes, category, place, stream, which = event
+            alike = alike_of.get(id(event))
+            if alike is None:
+                alike = alike_of[id(event)] = self._live[abs(size_bytes), category, place, stream]
+            if size_bytes > 0:
+                block = malloc(size_bytes, stream)
+                alike.append(block)
+                allocated_bytes += block.size_bytes
+                if allocated_bytes > self.most_bytes:
+                    self.most_bytes, self.found = allocated_bytes, position
+            elif size_bytes < 0:
+                block = alike.pop(-1 - which)
+                allocated_bytes -= block.size_bytes
+                free(block)
+        self._allocated_bytes = allocated_bytes
+
+    def layout(self) -> tuple[object, ...]:
+        """Give where blocks are, and how much is reserved: the next step depends on no more."""
+        addresses = tuple(tuple(b.address for b in alike) for alike in self._live.values() if alike)
+        return self._allocator.reserved_bytes, addresses
 
 
 def moments(events: Events) -> dict[str, Moment]:

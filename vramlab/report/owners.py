@@ -94,7 +94,7 @@ class Owners:
 
     def look_everywhere(self) -> None:
         """Claim all that is known to be something, also what the graphs of callers have saved."""
-        self.saved(graph.saved_in(graph.tensors_of_callers()))
+        self.saved(graph.saved_in(graph.roots_of_callers()))
         with self._looking() as seen:
             self._look_at_parameters(seen)
             for optimizer in list(self._optimizers):

@@ -131,7 +131,7 @@ def _adds_to_gradients(tensors: Sequence[Any]) -> bool:
     One leaf of the graph answers for all.
     """
     leaf = next((tensor for tensor in tensors if _is_leaf(tensor)), None)
-    waiting = [t.grad_fn for t in tensors if getattr(t, "grad_fn", None) is not None]
+    waiting = [node for each in tensors if (node := graph.node_of(each)) is not None]
     seen = set(waiting)
     while waiting and leaf is None:
         node = waiting.pop()

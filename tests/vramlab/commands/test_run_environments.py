@@ -38,7 +38,11 @@ def install(folder: Path) -> Path:
     packages = Path(sysconfig.get_path("purelib", vars=base))
     (packages / "torch_small" / "models").mkdir(parents=True)
     (packages / "torch_small" / "models" / "blocks.py").write_text(BLOCKS)
-    elsewhere = (Path(torch.__file__).parents[1], Path(vramlab.__file__).parents[1])
+    elsewhere = (
+        Path(torch.__file__).parents[1],
+        Path(vramlab.__file__).parents[1],
+        sysconfig.get_path("purelib"),  # what torch needs may not be where it is
+    )
     (packages / "elsewhere.pth").write_text("".join(f"{path}\n" for path in elsewhere))
     return folder / "bin" / "python"
 

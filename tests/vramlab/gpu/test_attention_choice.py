@@ -313,7 +313,7 @@ MASKS: dict[str, tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int | None
 def test_a_mask_is_padded_to_8_before_heads_share_it(name: str) -> None:
     """Sizes are those of PyTorch 2.13's CUDA build on the native engine."""
     (batch, heads, queries, size, keys), shape, dtype, copied_bytes = MASKS[name]
-    with VirtualGPU("A100-40GB"):
+    with VirtualGPU("A100-40GB", torch_version="2.13"):
         if dtype == torch.bool:
             mask = torch.ones(shape, dtype=dtype, device="cuda")
         else:

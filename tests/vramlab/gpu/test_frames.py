@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sysconfig
 import threading
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def test_only_vramlab_itself_is_left_out_of_a_history(stacks: str) -> None:
     [
         (f"{OWN}_mine/net.py", "net.py:2: found = line()"),
         (f"{OWN}/virtual/net.py", "test_frames.py:"),
-        (f"{Path(torch.__file__).parents[1]}/torchvision/net.py", "test_frames.py:"),
+        (f"{sysconfig.get_path('purelib')}/torchvision/net.py", "test_frames.py:"),
         ("<string>", "test_frames.py:"),
         ("/tmp/ipykernel_12/345.py", "notebook cell:2: found = line()"),
     ],

@@ -36,7 +36,7 @@ def test_nothing_is_collected_where_only_a_workspace_is_held(
 ) -> None:
     collections: list[int] = []
     monkeypatch.setattr(gc, "collect", lambda: collections.append(1))
-    with VirtualGPU("T4"):
+    with VirtualGPU("T4", torch_version="2.14"):  # 2.15 keeps no workspace
         square = torch.zeros(8, 8, device="cuda")
         square @ square
         del square

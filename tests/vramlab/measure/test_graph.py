@@ -190,7 +190,7 @@ def test_recording_changes_no_memory() -> None:
 def test_reading_variables_keeps_none_alive() -> None:
     def forward() -> None:
         y = layers()(batch())
-        assert [id(tensor) for tensor in graph.tensors_of_callers()] == [id(y)]
+        assert [id(tensor) for tensor in graph.roots_of_callers()] == [id(y)]
         held = torch.cuda.memory_allocated()
         del y
         assert torch.cuda.memory_allocated() < held
@@ -214,3 +214,15 @@ def test_a_graph_is_read_from_any_of_its_tensors() -> None:
     # The product of layer 2 saves what relu saved, and x is no leaf of the graph.
     assert sorted({name for name, _ in saved}) == ["MmBackward0", "ReluBackward0"]
     assert sum(tensor.numel() * 4 for _, tensor in saved) == 3 * MATRIX_BYTES == 12 * MIB
+
+
+def test_a_graph_is_read_from_the_place_that_a_tensor_came_from() -> None:
+    # As PyTorch's pipelining has it from 2.15 on, which lets go of outputs that it has sent.
+    edge = torch.autograd.graph.get_gradient_edge(layers(2)(batch()))
+    (found,) = (root for root in graph.roots_of_callers() if root is edge)
+    # Two results of relu, and the batch.
+    assert sum(tensor.numel() * 4 for _, tensor in graph.saved_in([found])) == 3 * MATRIX_BYTES
+    with record_timeline() as recording:
+        torch.autograd.backward([edge], [torch.ones(SIDE, SIDE, device="cuda")])
+    kept = breakdown(recording.timeline, 0).category_bytes
+    assert kept[Category.ACTIVATIONS] == 3 * MATRIX_BYTES

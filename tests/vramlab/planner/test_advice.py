@@ -48,16 +48,15 @@ def test_what_makes_it_fit_comes_first_then_fewer_gpus_then_the_lowest_peak() ->
         ("a pipeline of 2", False, 2),
     ]
     peaks = [change.peak_bytes for change in changes]
-    # Both peak in the optimizer's step; the closed form leaves out unsplit remainders, and cuBLAS's
-    # workspaces, twice 8.125 MiB; and what foreach ops take beyond PyTorch 2.12's before it, about
-    # 2 MiB.
+    # Both peak in the optimizer's step; the closed form leaves out unsplit remainders, and what
+    # cuBLAS keeps, twice 8.125 MiB up to PyTorch 2.14; and what foreach ops take beyond 2.12's
+    # before it, about 2 MiB.
     assert changes[0].exact
     exact = estimate(changes[0].plan)
     assert exact.peak_bytes == peaks[0]
     more_bytes = 0 if torch.__version__ >= (2, 12) else 2.125 * MIB
-    assert exact.peak.blocks_bytes - peaks[1] == pytest.approx(
-        2 * 8.125 * MIB + more_bytes, rel=0.01
-    )
+    more_bytes += 2 * 8.125 * MIB if torch.__version__ < (2, 15) else 0
+    assert exact.peak.blocks_bytes - peaks[1] == pytest.approx(more_bytes, abs=0.17 * MIB)
     assert peaks[2:6] == sorted(peaks[2:6])
     assert peaks[6:] == sorted(peaks[6:])
     assert peaks[6] < peaks[2]  # yet it comes later: it needs another GPU

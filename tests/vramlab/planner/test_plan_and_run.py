@@ -76,7 +76,7 @@ if {checkpoints}:  # by its name since transformers 5, or by the one before
     (getattr(model, "activation_checkpointing_enable", 0) or model.gradient_checkpointing_enable)()
 optimizer = {optimizer}
 batch = {{name: tensor.cuda() for name, tensor in {inputs}.items()}}
-for step in range(3):
+for step in range(5):
     for start in range(0, {batch}, {at_a_time}):
         part = {{name: tensor[start : start + {at_a_time}] for name, tensor in batch.items()}}
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled={autocast}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,7 +73,7 @@ def doubling_in(filename: str) -> Callable[[torch.Tensor], torch.Tensor]:
 
 @pytest.mark.parametrize("package", ["torchvision", "torchmetrics", "torch_geometric"])
 def test_packages_whose_names_begin_with_torch_have_lines(watch: Watch, package: str) -> None:
-    filename = str(Path(torch.__file__).parents[1] / package / "models" / "resnet.py")
+    filename = str(Path(sysconfig.get_path("purelib"), package, "models", "resnet.py"))
     origin = block_of(watch, doubling_in(filename)(leaf(4))).origin
     assert origin.line is not None
     assert origin.line.filename == filename
@@ -159,4 +160,5 @@ def test_data_and_workspaces_are_known_by_their_allocation(watch: Watch) -> None
     assert block_of(watch, torch.zeros_like(made)).owner is None
     assert block_of(watch, product).owner is None
     owners = [block.owner for block in watch.devices[0].now().blocks]
-    assert owners.count(Category.WORKSPACES) == 1
+    is_kept = torch.__version__ < (2, 15)  # later ones give it back after each product
+    assert owners.count(Category.WORKSPACES) == is_kept
