@@ -58,7 +58,7 @@ def test_a_library_is_named_from_itself_on_wherever_it_is_installed(environment:
     "name", ["torchvision", "torchmetrics", "torch_geometric", "torchtune", "vramlab_mine"]
 )
 def test_names_that_begin_like_pytorch_and_vramlab_are_others(name: str) -> None:
-    installed = TORCH.with_name(name) / "models.py"
+    installed = Path(sysconfig.get_path("purelib"), name, "models.py")
     assert told(installed) == (CodeOwner.PACKAGE, f"{name}/models.py")
     assert told(HERE.with_name(f"{name}_too") / "train.py", HERE.parent) == (
         CodeOwner.PROGRAM,

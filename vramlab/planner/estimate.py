@@ -1,6 +1,6 @@
 """What a plan comes to: the peak of one rank, from steps of a few layers, extended to all.
 
-All blocks that two steps allocate and free, from the making of the model on, are served by the
+All blocks that steps allocate and free, from the making of the model on, are served by the
 allocator of a GPU as large as the plan's. So the peak is what `torch.cuda.max_memory_allocated()`
 returns after training, unsplit remainders included, and whether it fits is known, too.
 """
@@ -106,8 +106,8 @@ def estimate(plan: Plan) -> Estimate:
 def estimate_stage(plan: Plan, stage: int) -> Estimate:
     """Trace one rank of a stage; imports torch.
 
-    Its peak is that of two steps, to the byte; later ones repeat the second
-    (`vramlab.planner.steps`).
+    Its peak is that of training, to the byte: steps repeat the second one
+    (`vramlab.planner.steps`), until one leaves the memory as another did before.
     """
     from vramlab.planner.steps import step_of
 

@@ -79,14 +79,15 @@ class Moment:
 
 
 MOST_STEPS = 16
-"""After so many, steps that find the memory ever otherwise are followed no further."""
+"""So many steps are followed at most, where each leaves the memory otherwise."""
 
 
 def peak(events: Events, allocator: CachingAllocator) -> Moment:
     """Return the first moment at which most is allocated: `torch.cuda.max_memory_allocated()`.
 
-    The last step is done again until it finds the memory as one before it did: where blocks lie
-    decides which free ones are found, and so what the next step leaves.
+    The last step is done again until it leaves the memory as a step before it did: where blocks
+    lie decides which free ones are found, and a third step can take more than a second. A step that
+    does not give back all it takes, as DDP's second one with its new buckets, is not done again.
 
     Args:
         events: of a training.

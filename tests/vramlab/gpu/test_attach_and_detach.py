@@ -42,7 +42,6 @@ def test_detaching_after_an_error_restores_torch() -> None:
     assert state_of_torch() == before
 
 
-@pytest.mark.filterwarnings("ignore:Can't initialize NVML")  # its library is there, no GPU is
 def test_without_a_gpu_there_is_none() -> None:
     assert not torch.cuda.is_available()
     assert torch.cuda.device_count() == 0

@@ -107,3 +107,17 @@ def test_the_peak_is_what_the_allocator_makes_of_the_blocks() -> None:
     assert found.bytes_by_category["activations"] == 36 * MIB - MIB // 2
     assert found.bytes_by_category[REMAINDERS] == MIB // 2
     assert found.total_bytes == 36 * MIB
+
+
+def test_a_later_step_may_find_blocks_that_the_first_two_have_left() -> None:
+    sizes = (24, -24, 11, 13, 14, -13, -11, -14)  # MiB
+    step = [BlockEvent(size * MIB, "temporaries", "forward: mm") for size in sizes]
+    found = peak([*step, STEP_BEGINS, *step], CachingAllocator(DeviceMemory(GIB)))
+    # First 11 and 13 lie in 24, and 14 has a segment of its own; then 11 lies in those 14, 13 in
+    # 24, and 14 has a second segment. The third step has 13 in 14: 1 MiB is not split off.
+    assert found.bytes_by_category["temporaries"] == (11 + 13 + 14) * MIB
+    assert found.bytes_by_category[REMAINDERS] == MIB
+    # What leaves a block behind in each step is not repeated: its buckets may not come again.
+    kept = BlockEvent(MIB, "gradients", "backward: all_reduce")
+    found = peak([*step, STEP_BEGINS, *step, kept], CachingAllocator(DeviceMemory(GIB)))
+    assert found.total_bytes == (11 + 13 + 14) * MIB
