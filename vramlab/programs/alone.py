@@ -34,6 +34,10 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
     store = StoreOfRankAlone()
     told_before = sys.excepthook
     dist.init_process_group("nccl", rank=rank, world_size=ranks, store=store)
+    if is_inside() and (world := dist.group.WORLD) is not None:
+        # From 2.15 on PyTorch would split a mesh's groups off this one, as it is bound to a GPU:
+        # how many ranks are in them, its C++ asks NCCL, and only all ranks together know.
+        world.bound_device_id = None
     try:
         yield
     finally:
