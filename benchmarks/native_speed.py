@@ -110,7 +110,7 @@ def _with_values(workload: Workload) -> Iterator[Callable[[], None]]:
 def _reported(workload: Workload) -> Iterator[Callable[[], None]]:
     """As `vramlab run` does: steps 2 to 5 begin the report; what is measured comes later."""
     from vramlab.native.values import KnownValues
-    from vramlab.report.history_watch import HistoryWatch
+    from vramlab.report.evidence.history_watch import HistoryWatch
 
     with HistoryWatch(1), KnownValues():
         step = workload("cuda").step

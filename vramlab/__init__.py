@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         VramlabError,
     )
     from vramlab.gpu import VirtualGPU
-    from vramlab.report.stages import stage
+    from vramlab.report.evidence.stages import stage
     from vramlab.report.track import track
     from vramlab.units import GIB, KIB, MIB
 
@@ -35,7 +35,7 @@ _HOME = {
     "detach": "vramlab.attachment",
     "GPUModel": "vramlab.catalogue",
     "VirtualGPU": "vramlab.gpu",
-    "stage": "vramlab.report.stages",
+    "stage": "vramlab.report.evidence.stages",
     "track": "vramlab.report.track",
     "AllocatorConfigError": "vramlab.errors",
     "NoValuesError": "vramlab.errors",

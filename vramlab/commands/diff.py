@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UnreadableReport: one of the files is no report.
     """
-    from vramlab.report.difference import compare_reports, read_report
-    from vramlab.report.difference_text import as_markdown, as_text
+    from vramlab.report.showing.difference import compare_reports, read_report
+    from vramlab.report.showing.difference_text import as_markdown, as_text
 
     difference = compare_reports(read_report(arguments.old), read_report(arguments.new))
     try:

@@ -40,14 +40,14 @@ from vramlab.native.choice import (
 from vramlab.native.launch import begin_again_with
 from vramlab.option_values import at_least_one, positive
 from vramlab.progress import working
-from vramlab.report.ranks import launched_on_this_machine, launched_rank
+from vramlab.report.running.ranks import launched_on_this_machine, launched_rank
 from vramlab.torch_versions import KNOWN
 
 if TYPE_CHECKING:
     from vramlab.catalogue import GPUModel
     from vramlab.native.values import KnownValues
     from vramlab.report.collect import RunningEngine
-    from vramlab.report.program import Program
+    from vramlab.report.running.program import Program
 
 _EXIT_FITS = 0
 _EXIT_DOES_NOT_FIT = 1
@@ -186,7 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
         begin_again_with(model, _count(arguments), arguments.streams)
 
     with no_garbage_collection():
-        from vramlab.report.program import Program
+        from vramlab.report.running.program import Program
 
     program = Program(words[0], tuple(words[1:]), is_module)
     # The program may put anything in the place of stderr, and change the current folder.
@@ -285,11 +285,11 @@ def _run_on_gpu(
     program: Program, arguments: argparse.Namespace, choice: Choice, folder: str, stderr: Any
 ) -> int:
     with working("starting a virtual GPU"), no_garbage_collection():
-        from vramlab.report.children import Children
-        from vramlab.report.crash_notice import CrashNotice
-        from vramlab.report.overseer import Overseer
-        from vramlab.report.processes import NativeGPUs, Processes
         from vramlab.report.reporter import Files, Reporter
+        from vramlab.report.running.children import Children
+        from vramlab.report.running.crash_notice import CrashNotice
+        from vramlab.report.running.overseer import Overseer
+        from vramlab.report.running.processes import NativeGPUs, Processes
 
         prepare = _native_engine if choice.native else _virtual_engine
         engine = prepare(arguments, choice.why)
@@ -314,9 +314,9 @@ def _run_on_gpu(
 
 def _virtual_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
     from vramlab.gpu import VirtualGPU
-    from vramlab.report.asked_facts import NotingModel
     from vramlab.report.collect import RunningEngine, virtual_devices, virtual_ground
-    from vramlab.report.watch import Watch
+    from vramlab.report.evidence.asked_facts import NotingModel
+    from vramlab.report.evidence.watch import Watch
 
     model = NotingModel.of(catalogue.find(arguments.gpu))
     try:
@@ -345,7 +345,7 @@ def _virtual_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
 def _native_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
     from vramlab.native.values import KnownValues
     from vramlab.report.collect import RunningEngine, native_devices, native_ground
-    from vramlab.report.history_watch import HistoryWatch
+    from vramlab.report.evidence.history_watch import HistoryWatch
 
     keeps_history = arguments.snapshot is not None
     watch = HistoryWatch(_count(arguments), keeps_history, arguments.steps)

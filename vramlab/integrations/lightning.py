@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vramlab.integrations.open_stage import OpenStage
-from vramlab.report.stage_text import EVALUATION, SAVING, TRAINING
+from vramlab.report.showing.stage_text import EVALUATION, SAVING, TRAINING
 
 if TYPE_CHECKING:
     Callback = object

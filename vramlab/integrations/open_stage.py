@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from vramlab.report.stages import stage
+from vramlab.report.evidence.stages import stage
 
 
 class OpenStage:

@@ -14,7 +14,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from vramlab.integrations.open_stage import OpenStage
-from vramlab.report.stage_text import EVALUATION, SAVING, TRAINING
+from vramlab.report.showing.stage_text import EVALUATION, SAVING, TRAINING
 
 
 class TrainerStages(TrainerCallback):

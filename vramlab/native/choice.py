@@ -36,7 +36,7 @@ from vramlab.cli import main
 sys.exit(main())
 """
 """Finds this vramlab, but behind the build's PyTorch: another may lie beside it. The first place
-in sys.path will be that of the program's folder, see `report/program.py`."""
+in sys.path will be that of the program's folder, see `report/running/program.py`."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
-"""Run a program on a virtual GPU and tell where its peak of memory came from.
+"""Run a program on a virtual GPU and report where its memory peak came from.
 
-    program.Program        a script or module, run as python runs it
-    watch.Watch            everything below for one run; `with Watch(gpu) as watch`
-    peak.PeakWatch         which blocks live when allocated bytes are highest, event by event
-    origins.Origins        which line of the program a block comes from, also in the backward pass
-    owners.Owners          which blocks parameters, gradients and optimizer states are in
-    summary.Summary        what was found, as data
-    text.as_text           the same, to be read
+    running.program.Program    a script or module, run as python runs it
+    evidence.watch.Watch       everything below for one run; `with Watch(gpu) as watch`
+    evidence.peak.PeakWatch    which blocks are live when allocated bytes are highest
+    evidence.origins.Origins   which line of the program a block comes from, also in backward
+    evidence.owners.Owners     which blocks parameters, gradients and optimizer states are in
+    summary.Summary            the result, as data
+    showing.text.as_text       the result, as text
 
-`vramlab run` does it in a shell.
+`vramlab run` does this in a shell.
 """

@@ -19,25 +19,25 @@ from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
 from vramlab.native.report import SubstituteCall, calls_so_far
 from vramlab.native.values import KnownValues, reads_by_line
-from vramlab.report.asked_facts import SIZE, NotingModel
-from vramlab.report.attribution import category_of
-from vramlab.report.cuda_wheels import wheel_hint
-from vramlab.report.history_watch import HistoryWatch
-from vramlab.report.missing_package import missing_package_hint
-from vramlab.report.native_hint import foreign_library_hint, native_hint
-from vramlab.report.peak import LiveBlock, LiveBlocks, PeakWatch
-from vramlab.report.program import Ending
-from vramlab.report.ranks import launched_rank, rank_of_world
-from vramlab.report.reasons import (
+from vramlab.report.evidence.asked_facts import SIZE, NotingModel
+from vramlab.report.evidence.attribution import category_of
+from vramlab.report.evidence.history_watch import HistoryWatch
+from vramlab.report.evidence.peak import LiveBlock, LiveBlocks, PeakWatch
+from vramlab.report.evidence.reasons import (
     reasons_of_libraries,
     reasons_of_operators,
     reasons_of_steps,
     reasons_of_values,
 )
+from vramlab.report.evidence.value_flow import ValueFlow
+from vramlab.report.evidence.watch import Watch
+from vramlab.report.running.cuda_wheels import wheel_hint
+from vramlab.report.running.missing_package import missing_package_hint
+from vramlab.report.running.native_hint import foreign_library_hint, native_hint
+from vramlab.report.running.program import Ending
+from vramlab.report.running.ranks import launched_rank, rank_of_world
+from vramlab.report.showing.verdict import source
 from vramlab.report.summary import DeviceUse, LineUse, OutOfMemoryUse, Summary
-from vramlab.report.value_flow import ValueFlow
-from vramlab.report.verdict import source
-from vramlab.report.watch import Watch
 from vramlab.source_files import CodeOwner, owner_of
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from vramlab.gpu import VirtualGPU
 from vramlab.report.collect import summarize, virtual_ground
-from vramlab.report.program import Ending
+from vramlab.report.evidence.watch import Watch
+from vramlab.report.running.program import Ending
 from vramlab.report.summary import Summary
-from vramlab.report.watch import Watch
 
 
 class Measurement:

@@ -12,16 +12,16 @@ from typing import Any
 
 from vramlab import streams
 from vramlab.progress import working
-from vramlab.report.children import Children
 from vramlab.report.collect import RunningEngine, summarize
-from vramlab.report.history import keep_histories
-from vramlab.report.page import write_page
-from vramlab.report.processes import Processes
-from vramlab.report.program import Ending
-from vramlab.report.program_history import ReportHistory
-from vramlab.report.shown import as_shown
-from vramlab.report.verdict import steps_done
-from vramlab.report.watch import Watch
+from vramlab.report.evidence.history import keep_histories
+from vramlab.report.evidence.program_history import ReportHistory
+from vramlab.report.evidence.watch import Watch
+from vramlab.report.running.children import Children
+from vramlab.report.running.processes import Processes
+from vramlab.report.running.program import Ending
+from vramlab.report.showing.page import write_page
+from vramlab.report.showing.shown import as_shown
+from vramlab.report.showing.verdict import steps_done
 from vramlab.units import format_bytes
 
 

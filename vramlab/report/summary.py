@@ -9,7 +9,7 @@ from typing import Any
 from vramlab.measure.categories import Category
 from vramlab.measure.timeline import Frame
 from vramlab.native.report import SubstituteCall
-from vramlab.report.stages import StageUse
+from vramlab.report.evidence.stages import StageUse
 
 FORMAT = 1
 """Version of the JSON form; raised when a field changes its meaning."""

@@ -16,9 +16,9 @@ from typing import Any
 
 from vramlab import streams
 from vramlab.gpu.attached_gpus import ATTACHED
+from vramlab.report.evidence.stages import watching
 from vramlab.report.measurement import Measurement
-from vramlab.report.shown import as_shown
-from vramlab.report.stages import watching
+from vramlab.report.showing.shown import as_shown
 from vramlab.report.summary import Summary
 
 

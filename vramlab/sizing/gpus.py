@@ -1,7 +1,8 @@
 """On which GPUs a program fits, by as few runs as it takes.
 
-A run depends on the figures of its GPU that it asked for (`vramlab.report.asked_facts`). Where
-another GPU is equal in these, and only its memory differs, the run is not made again:
+A run depends on the figures of its GPU that it asked for: see
+`vramlab.report.evidence.asked_facts`. Where another GPU is equal in these, and only its memory
+differs, the run is not made again:
 
 - What was reserved at most, and the context, are within its memory: it fits, with the same peak.
 - What was allocated at most, and the context, are beyond it: it does not fit.
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vramlab.catalogue import GPUModel
-from vramlab.report.asked_facts import SIZE
+from vramlab.report.evidence.asked_facts import SIZE
 from vramlab.report.summary import Fit
 from vramlab.sizing.runs import RunOutcome, RunProgram, UnusableRun
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from vramlab.report.showing.verdict import MOST_REASONS
 from vramlab.report.summary import Fit
-from vramlab.report.verdict import MOST_REASONS
 from vramlab.sizing.gpus import GPUOutcome, smallest_that_fits
 from vramlab.sizing.largest import Search
 from vramlab.sizing.runs import RunOutcome

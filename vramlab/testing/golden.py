@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vramlab.report.difference import without_lines
+from vramlab.report.showing.difference import without_lines
 from vramlab.report.summary import FORMAT, DeviceUse, LineUse, Summary
 from vramlab.source_files import shown_name
 

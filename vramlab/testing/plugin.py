@@ -133,8 +133,8 @@ def _figure(device: DeviceUse, what: str) -> int:
 
 
 def _against_golden(item: pytest.Item, summary: Summary) -> str:
-    from vramlab.report.difference import compare_reports, read_report
-    from vramlab.report.difference_text import as_text
+    from vramlab.report.showing.difference import compare_reports, read_report
+    from vramlab.report.showing.difference_text import as_text
     from vramlab.testing.golden import as_golden, golden_path, write_golden
 
     path = golden_path(item.path, item.nodeid.partition("::")[2])
@@ -152,7 +152,7 @@ def _against_golden(item: pytest.Item, summary: Summary) -> str:
 
 
 def _report(summary: Summary) -> str:
-    from vramlab.report.text import as_text
+    from vramlab.report.showing.text import as_text
 
     # `fits` says no more than the bounds, and reads of values are no news in a test.
     return as_text(replace(summary, value_reads={}))

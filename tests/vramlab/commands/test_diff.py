@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from vramlab.cli import main
-from vramlab.report.difference import compare_reports
+from vramlab.report.showing.difference import compare_reports
 from vramlab.units import MIB
 
 ROOT = Path(__file__).parents[3]

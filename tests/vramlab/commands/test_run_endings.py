@@ -16,7 +16,7 @@ from markdown_blocks import environment
 from warm_python import warm_python
 
 from vramlab.cli import main
-from vramlab.report import overseer
+from vramlab.report.running import overseer
 
 USE = "import os, signal, sys, time, torch\nx = torch.ones(1000, device='cuda')\n"
 UNTIL_THEN = "until then: cuda:0 needs 439.00 MiB of 39.39 GiB (1.1%) at the peak\n"
@@ -113,7 +113,7 @@ def test_what_leaves_at_once_is_reported_first(
 
 STUCK = (
     # Locked twice, a mutex waits for ever in C; signals do not interrupt it.
-    "import ctypes\nfrom vramlab.report import overseer\n"
+    "import ctypes\nfrom vramlab.report.running import overseer\n"
     "overseer._GRACE_SECONDS = 0.5\n"
     "mutex = ctypes.create_string_buffer(256)\nlock = ctypes.CDLL(None).pthread_mutex_lock\n"
     "lock(mutex)\nprint('waits', flush=True)\nlock(mutex)\n"

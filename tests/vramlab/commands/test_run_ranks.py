@@ -12,7 +12,7 @@ from markdown_blocks import environment
 from warm_python import warm_python
 
 from vramlab.cli import main
-from vramlab.report.children import attached_command
+from vramlab.report.running.children import attached_command
 
 TRAIN = """\
 import os, torch, torch.distributed as dist

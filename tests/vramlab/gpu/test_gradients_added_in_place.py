@@ -17,7 +17,7 @@ from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu import VirtualGPU, assumptions, attached
 from vramlab.gpu.ops import inplace_backward
 from vramlab.measure import record_timeline
-from vramlab.report.origins import Origins
+from vramlab.report.evidence.origins import Origins
 
 SIZE_BYTES = 4_000_000
 

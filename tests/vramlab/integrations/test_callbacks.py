@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vramlab.integrations.transformers import TrainerStages
-from vramlab.report.stages import watching
+from vramlab.report.evidence.stages import watching
 
 
 class Listener:

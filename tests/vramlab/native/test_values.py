@@ -161,7 +161,7 @@ def test_branches_of_transformers_are_those_of_the_portable_engine(build: Build)
 def test_a_storage_is_found_from_any_view_of_it(build: Build) -> None:
     """Where its memory begins: of a part, of an empty part, of another dtype, of a transpose."""
     program = """
-    from vramlab.report.history_watch import place_of_storage
+    from vramlab.report.evidence.history_watch import place_of_storage
     x = torch.zeros(6, 4, device="cuda")
     views = [x, x[3:, 1:], x[6:], x[2].view(torch.int16), x.t()[1], torch.nn.Parameter(x[1:])]
     start = x.untyped_storage().data_ptr()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vramlab.cli import main
-from vramlab.report.cuda_wheels import wheel_hint
+from vramlab.report.running.cuda_wheels import wheel_hint
 
 
 def test_the_usual_torchvision_beside_a_cpu_pytorch(

@@ -9,9 +9,9 @@ import torch
 
 from vramlab import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report import history
-from vramlab.report.history import history_view, keep_histories
-from vramlab.report.watch import Watch
+from vramlab.report.evidence import history
+from vramlab.report.evidence.history import history_view, keep_histories
+from vramlab.report.evidence.watch import Watch
 from vramlab.units import MIB
 from vramlab.viz import TimelineView
 

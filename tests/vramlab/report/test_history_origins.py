@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vramlab.measure import Category, Frame
-from vramlab.report.history_origins import HistoryOrigins
+from vramlab.report.evidence.history_origins import HistoryOrigins
 
 PROGRAM = {"filename": "/home/me/train.py", "line": 7, "name": "step"}
 PACKAGE = {"filename": "/env/site-packages/timm/layers.py", "line": 3, "name": "forward"}

@@ -14,10 +14,10 @@ from torch import nn
 
 import vramlab
 from vramlab.measure import Category, graph
-from vramlab.report import history_watch, owners
-from vramlab.report.attribution import category_of
-from vramlab.report.history_watch import HistoryWatch
-from vramlab.report.watch import Watch
+from vramlab.report.evidence import history_watch, owners
+from vramlab.report.evidence.attribution import category_of
+from vramlab.report.evidence.history_watch import HistoryWatch
+from vramlab.report.evidence.watch import Watch
 from vramlab.units import MIB
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vramlab.report.missing_package import missing_package_hint
+from vramlab.report.running.missing_package import missing_package_hint
 
 
 def test_a_package_that_is_not_there_is_named_with_the_place() -> None:

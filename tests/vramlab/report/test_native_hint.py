@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.report.native_hint import foreign_library_hint, native_hint
+from vramlab.report.running.native_hint import foreign_library_hint, native_hint
 
 
 class FourBits(torch.nn.Parameter):

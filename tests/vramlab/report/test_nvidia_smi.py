@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from vramlab.gpu import VirtualGPU
-from vramlab.report.children import Children
-from vramlab.report.nvidia_smi import smi_command
+from vramlab.report.running.children import Children
+from vramlab.report.running.nvidia_smi import smi_command
 
 pytestmark = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="it is there")
 

@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 import vramlab
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report.peak import LiveBlock
-from vramlab.report.watch import Watch
+from vramlab.report.evidence.peak import LiveBlock
+from vramlab.report.evidence.watch import Watch
 
 
 @pytest.fixture

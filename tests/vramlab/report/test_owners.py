@@ -12,9 +12,9 @@ from torch import nn
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report.attribution import category_of
-from vramlab.report.peak import LiveBlocks
-from vramlab.report.watch import Watch
+from vramlab.report.evidence.attribution import category_of
+from vramlab.report.evidence.peak import LiveBlocks
+from vramlab.report.evidence.watch import Watch
 
 SIDE = 64
 WEIGHT_BYTES = SIDE * SIDE * 4  # a square float32 matrix: 16 KiB

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from vramlab.allocator import Block, CachingAllocator, DeviceMemory
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.origins import BlockOrigin
-from vramlab.report.peak import LiveBlocks, PeakWatch
+from vramlab.report.evidence.origins import BlockOrigin
+from vramlab.report.evidence.peak import LiveBlocks, PeakWatch
 from vramlab.units import GIB, MIB
 
 NOWHERE = BlockOrigin(line=None, caller=None, in_backward=False, owner=None)

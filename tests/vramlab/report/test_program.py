@@ -15,7 +15,7 @@ import torch
 import vramlab
 from vramlab import VirtualGPU
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.program import Program, as_python_shows
+from vramlab.report.running.program import Program, as_python_shows
 
 TELL = """
 import json, os, sys

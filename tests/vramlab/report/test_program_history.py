@@ -11,8 +11,8 @@ import torch
 from torch.cuda.memory import _record_memory_history, _snapshot
 
 import vramlab
-from vramlab.report.history_watch import HistoryWatch
-from vramlab.report.program_history import ReportHistory
+from vramlab.report.evidence.history_watch import HistoryWatch
+from vramlab.report.evidence.program_history import ReportHistory
 
 
 @contextmanager

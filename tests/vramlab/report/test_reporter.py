@@ -9,11 +9,11 @@ from functools import partial
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.report.children import Children
 from vramlab.report.collect import Ground, RunningEngine, virtual_devices
-from vramlab.report.processes import Processes
+from vramlab.report.evidence.watch import Watch
 from vramlab.report.reporter import Files, Reporter
-from vramlab.report.watch import Watch
+from vramlab.report.running.children import Children
+from vramlab.report.running.processes import Processes
 
 
 def test_progress_asks_for_nothing_that_the_program_changes_meanwhile() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.report.stage_text import stage_advice, stage_lines
-from vramlab.report.stages import StagePeaks, StageUse, watching
+from vramlab.report.evidence.stages import StagePeaks, StageUse, watching
+from vramlab.report.showing.stage_text import stage_advice, stage_lines
 from vramlab.units import MIB
 
 

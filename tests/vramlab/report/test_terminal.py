@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import vramlab
+from vramlab.report.showing.terminal import as_terminal_text
+from vramlab.report.showing.text import as_text, memory_rows
 from vramlab.report.summary import Summary
-from vramlab.report.terminal import as_terminal_text
-from vramlab.report.text import as_text, memory_rows
 from vramlab.units import MIB
 from vramlab.viz.colors import CATEGORY_COLORS, Category
 

@@ -11,7 +11,7 @@ import torch
 
 from vramlab.cli import main
 from vramlab.kernels import unconfirmed
-from vramlab.report import unsure_operators
+from vramlab.report.evidence import unsure_operators
 from vramlab.report.summary import Fit
 
 HEAD = """\

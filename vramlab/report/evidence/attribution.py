@@ -10,7 +10,7 @@ In this order:
 from __future__ import annotations
 
 from vramlab.measure import Category
-from vramlab.report.peak import LiveBlock
+from vramlab.report.evidence.peak import LiveBlock
 
 
 def category_of(block: LiveBlock) -> Category:

@@ -13,10 +13,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from vramlab.report.attribution import category_of
-from vramlab.report.origins import BlockOrigin
-from vramlab.report.peak import LiveBlock, PeakWatch
-from vramlab.report.verdict import place, source
+from vramlab.report.evidence.attribution import category_of
+from vramlab.report.evidence.origins import BlockOrigin
+from vramlab.report.evidence.peak import LiveBlock, PeakWatch
+from vramlab.report.showing.verdict import place, source
 from vramlab.viz import TimelineView, ViewBlock
 
 MOST_BLOCKS = 100_000

@@ -15,7 +15,7 @@ import torch
 from vramlab.gpu.torch_internals import OpOverload, schema_of
 from vramlab.measure import Category, Frame
 from vramlab.recordings.origins import OriginReader
-from vramlab.report.origins import BlockOrigin
+from vramlab.report.evidence.origins import BlockOrigin
 from vramlab.source_files import CodeOwner, owner_of
 
 Place = tuple[Frame | None, Frame | None]

@@ -32,16 +32,16 @@ from vramlab.gpu.torch_internals import (
 from vramlab.measure import graph
 from vramlab.measure.rebuild import COUNTED
 from vramlab.measure.replay import SplitRules
-from vramlab.report.followed import FollowedAllocator
-from vramlab.report.history_origins import HistoryOrigins, Place, place_of
-from vramlab.report.origins import BlockOrigin
-from vramlab.report.owners import Owners, Seen
-from vramlab.report.peak import LiveBlock, PeakWatch
-from vramlab.report.program_history import ReportHistory
-from vramlab.report.stages import watching
-from vramlab.report.steps import Steps
-from vramlab.report.unsure_operators import UnsureOperators
-from vramlab.report.watch import claim
+from vramlab.report.evidence.followed import FollowedAllocator
+from vramlab.report.evidence.history_origins import HistoryOrigins, Place, place_of
+from vramlab.report.evidence.origins import BlockOrigin
+from vramlab.report.evidence.owners import Owners, Seen
+from vramlab.report.evidence.peak import LiveBlock, PeakWatch
+from vramlab.report.evidence.program_history import ReportHistory
+from vramlab.report.evidence.stages import watching
+from vramlab.report.evidence.steps import Steps
+from vramlab.report.evidence.unsure_operators import UnsureOperators
+from vramlab.report.evidence.watch import claim
 
 _RESET = CUDA_FUNCTIONS["_cuda_resetPeakMemoryStats"]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 from vramlab.allocator.caching import OutOfMemoryObserver
 from vramlab.allocator.history import AllocatorEvent
 from vramlab.measure import Category
-from vramlab.report.origins import BlockOrigin
-from vramlab.report.stages import StagePeaks
+from vramlab.report.evidence.origins import BlockOrigin
+from vramlab.report.evidence.stages import StagePeaks
 
 if TYPE_CHECKING:
-    from vramlab.report.history import BlockHistory
+    from vramlab.report.evidence.history import BlockHistory
 
 
 class LiveBlock:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vramlab.native.report import Kind, SubstituteCall
+from vramlab.report.evidence.unsure_operators import UnsureOperators
+from vramlab.report.evidence.value_flow import Decision
 from vramlab.report.summary import Reason, StepCounts
-from vramlab.report.unsure_operators import UnsureOperators
-from vramlab.report.value_flow import Decision
 from vramlab.source_files import shown_name
 from vramlab.units import format_bytes
 

@@ -23,7 +23,7 @@ from vramlab.gpu.core.shadows import one_element
 from vramlab.gpu.core.storage_record import known
 from vramlab.gpu.torch_internals import DisableTorchFunction
 from vramlab.measure import graph
-from vramlab.report.stopped import Stopped
+from vramlab.report.running.stopped import Stopped
 from vramlab.report.summary import StepCounts
 
 

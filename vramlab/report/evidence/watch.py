@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
-from vramlab.report.origins import Origins
-from vramlab.report.owners import Owners, Seen
-from vramlab.report.peak import PeakWatch
-from vramlab.report.stages import watching
-from vramlab.report.steps import Steps
-from vramlab.report.unsure_operators import UnsureOperators
+from vramlab.report.evidence.origins import Origins
+from vramlab.report.evidence.owners import Owners, Seen
+from vramlab.report.evidence.peak import PeakWatch
+from vramlab.report.evidence.stages import watching
+from vramlab.report.evidence.steps import Steps
+from vramlab.report.evidence.unsure_operators import UnsureOperators
 
 _PRECEDENCE = (
     Category.PARAMETERS,

@@ -26,7 +26,7 @@ from importlib.metadata import (
 from typing import Any
 
 from vramlab.gpu.core.patches import Patches
-from vramlab.report.nvidia_smi import smi_command
+from vramlab.report.running.nvidia_smi import smi_command
 from vramlab.source_files import CodeOwner, owner_of
 
 _FLAGS = "bBdEiIOPqsSuvx"

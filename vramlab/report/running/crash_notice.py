@@ -35,7 +35,7 @@ while chunk := sys.stdin.buffer.raw.read(65536):
     if {done!r} in chunk:
         os._exit(0)
 sys.path.insert(0, {home!r})
-from vramlab.report.crash_notice import notice
+from vramlab.report.running.crash_notice import notice
 sys.stderr.write(notice(data, {folder!r}))
 """
 """What the second process runs. It leaves its parent, whose children are the program's alone."""
@@ -141,7 +141,7 @@ class CrashNotice:
         return close_and_execute
 
     def _program(self) -> str:
-        home = str(Path(__file__).parents[2])
+        home = str(Path(__file__).parents[3])
         return _READER.format(done=_DONE, most=_MOST_BYTES, home=home, folder=self._folder)
 
 

@@ -31,9 +31,9 @@ from typing import Any
 from vramlab import streams
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.stack_frames import user_line
-from vramlab.report.crash_notice import CrashNotice
-from vramlab.report.program import Ending
-from vramlab.report.stopped import Stopped
+from vramlab.report.running.crash_notice import CrashNotice
+from vramlab.report.running.program import Ending
+from vramlab.report.running.stopped import Stopped
 
 FIRST_LINE_SECONDS = 5.0
 """When the first line of progress is written. The next come after twice the time, each."""

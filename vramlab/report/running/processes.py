@@ -29,11 +29,11 @@ from vramlab.report.collect import (
     summarize,
     virtual_ground,
 )
-from vramlab.report.history_watch import HistoryWatch
-from vramlab.report.program import Ending
-from vramlab.report.shown import as_shown
-from vramlab.report.stopped import Stopped
-from vramlab.report.watch import Watch
+from vramlab.report.evidence.history_watch import HistoryWatch
+from vramlab.report.evidence.watch import Watch
+from vramlab.report.running.program import Ending
+from vramlab.report.running.stopped import Stopped
+from vramlab.report.showing.shown import as_shown
 
 _HELPERS = ("torch", "joblib", "vramlab")
 """Packages whose processes are no part of a program's training."""

@@ -17,7 +17,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.stopped import Stopped
+from vramlab.report.running.stopped import Stopped
 from vramlab.source_files import CodeOwner, owner_of
 from vramlab.streams import print_error
 

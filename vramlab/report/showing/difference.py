@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from vramlab.errors import VramlabError
+from vramlab.report.showing.verdict import MOST_REASONS
 from vramlab.report.summary import FORMAT, Fit
-from vramlab.report.verdict import MOST_REASONS
 from vramlab.source_files import shown_name
 from vramlab.units import parse_bytes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vramlab.report.difference import MOST_LINES, DeviceChange, ReportDifference, SizeChange
+from vramlab.report.showing.difference import MOST_LINES, DeviceChange, ReportDifference, SizeChange
 from vramlab.table import Table
 from vramlab.units import MIB, format_bytes
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from vramlab.report.history import history_view
-from vramlab.report.peak import PeakWatch
-from vramlab.report.summary import DeviceUse, LineUse, Summary
-from vramlab.report.text import (
+from vramlab.report.evidence.history import history_view
+from vramlab.report.evidence.peak import PeakWatch
+from vramlab.report.showing.text import (
     as_text,
     below,
     heading,
@@ -20,7 +19,8 @@ from vramlab.report.text import (
     what,
     where,
 )
-from vramlab.report.verdict import verdict
+from vramlab.report.showing.verdict import verdict
+from vramlab.report.summary import DeviceUse, LineUse, Summary
 from vramlab.table import Table
 from vramlab.units import MIB, format_bytes
 from vramlab.viz import TimelineView, timeline_html

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vramlab import streams
+from vramlab.report.showing.text import as_text
 from vramlab.report.summary import Summary
-from vramlab.report.text import as_text
 
 
 def as_shown(summary: Summary, stream: Any) -> str:
@@ -14,7 +14,7 @@ def as_shown(summary: Summary, stream: Any) -> str:
     if not streams.is_terminal(stream):
         return as_text(summary)
     try:
-        from vramlab.report.terminal import as_terminal_text
+        from vramlab.report.showing.terminal import as_terminal_text
     except ImportError:  # the program's folder has a `rich` of its own
         return as_text(summary)
     return as_terminal_text(summary, stream)

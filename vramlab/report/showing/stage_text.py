@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramlab.report.stages import StageUse
+from vramlab.report.evidence.stages import StageUse
 from vramlab.units import MIB, format_bytes
 
 TRAINING, EVALUATION, SAVING, LOADING = "training step", "evaluation", "saving", "loading"

@@ -15,9 +15,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from vramlab.report.stage_text import stage_advice
-from vramlab.report.summary import DeviceUse, Fit, Summary
-from vramlab.report.text import (
+from vramlab.report.showing.stage_text import stage_advice
+from vramlab.report.showing.text import (
     Row,
     Unit,
     below,
@@ -31,7 +30,8 @@ from vramlab.report.text import (
     what,
     where,
 )
-from vramlab.report.verdict import verdict
+from vramlab.report.showing.verdict import verdict
+from vramlab.report.summary import DeviceUse, Fit, Summary
 from vramlab.units import MIB
 from vramlab.viz.colors import CATEGORY_COLORS
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from vramlab.measure.categories import Category
 from vramlab.native.report import as_lines
-from vramlab.report.stage_text import stage_lines
+from vramlab.report.showing.stage_text import stage_lines
+from vramlab.report.showing.verdict import place, source, steps_done, times, verdict
 from vramlab.report.summary import DeviceUse, LineUse, Summary
-from vramlab.report.verdict import place, source, steps_done, times, verdict
 from vramlab.units import KIB, MIB, format_bytes
 
 MOST_LINES = 10
