@@ -21,10 +21,7 @@ from benchmarks import (
     engines_picture,
     formulas,
     front_page,
-    grading_results,
-    growth,
     native,
-    native_speed,
     neutral,
     operators,
     plan_example,
@@ -47,7 +44,7 @@ PAGES = (
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("accuracy", "coverage", "grading", "native", "planning", "formulas")
+        for name in ("accuracy", "coverage", "native", "planning", "formulas")
     ),
     *(ROOT / "docs" / f"cheat_sheet_{part.number}.md" for part in PARTS),
 )
@@ -81,15 +78,12 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "native": native.markdown,
         "operators": operators.markdown,
         "strangers": lambda: strangers.markdown(strangers.read_results()),
-        "native-speed": native_speed.markdown,
-        "growth": growth.markdown,
         "engines": engines_picture.markdown,
         "first-uses": lambda: recorded_tables.first_uses(RECORDINGS),
         "known-differences": recorded_tables.known_differences,
         "torch-cuda": coverage_tables.torch_cuda,
         "c-layer": coverage_tables.c_layer,
         "private-names": coverage_tables.private_names,
-        "grading": grading_results.markdown,
         "plan": plan_example.answer,
         "badges": address.badges,
         "picture": front_page.image,

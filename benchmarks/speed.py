@@ -1,56 +1,49 @@
-"""What a training step costs on the virtual GPU, beside the same step without any accounting.
+"""Print what a training step costs on the virtual GPU, beside the same step without accounting.
 
-Every workload is trained on bare meta tensors, on the virtual GPU and under torch's MemTracker, in
-turn, in one run; what counts is the ratio. It can be below 1: the virtual GPU remembers the shapes
-that it has seen (`vramlab/gpu/core/inferred_shapes.py`), where meta tensors ask Python each time.
-Growing models show whether the cost grows as the work does: the exponent of a power law through the
-times is 1 for linear growth.
+Each workload is trained on plain meta tensors, on a virtual A100, and under torch's MemTracker, in
+turn, in one process. What counts are the ratios: CPU time leaves out what other programs take.
 
-    python benchmarks/speed.py              all of it: some minutes
-    python benchmarks/speed.py bert         BERT-base, batch 32 of 512 tokens
-    python benchmarks/speed.py ops          10 to 10,000 small ops
-    python benchmarks/speed.py layers       1 to 96 transformer layers
-    python benchmarks/speed.py parameters   AdamW, one parameter after the other
+    python -m benchmarks.speed               some minutes
+    python -m benchmarks.speed --rounds 1
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from math import log
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig, BertModel
 
-from benchmarks.ways import WAYS, Training, measure
-
-Seconds = Mapping[str, Sequence[float]]
-
-OPS = (10, 100, 1000, 10_000)
-LAYERS = (1, 4, 12, 32, 96)
-PARAMETERS = (10, 100, 1000)
-_TOO_LONG_S = 5.0
+import vramlab
 
 
-def bert(
-    device: str, layers: int = 12, batch: int = 32, length: int = 512, foreach: bool | None = None
-) -> Training:
-    """BERT with AdamW.
+class Training(NamedTuple):
+    """A model, its optimizer, and a function that trains one step."""
 
-    Args:
-        device: meta or cuda.
-        layers: how many.
-        batch: sequences a step.
-        length: tokens a sequence.
-        foreach: AdamW in one call over all parameters (True), parameter by parameter (False), or as
-            PyTorch decides: in one call on CUDA, and so on the virtual GPU, but not on meta.
-    """
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    step: Callable[[], object]
+
+
+Workload = Callable[[str], Training]
+"""Builds a training on a device: "meta" or "cuda"."""
+
+
+def bert(device: str, layers: int = 12, batch: int = 32, length: int = 512) -> Training:
+    """Build BERT with AdamW's loop, for a batch of sequences."""
     with torch.device(device):
         model = BertModel(BertConfig(num_hidden_layers=layers))
         tokens = torch.zeros((batch, length), dtype=torch.long)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
+    # On CUDA alone, PyTorch would update all parameters in one call.
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
 
     def step() -> None:
         model(tokens).last_hidden_state.sum().backward()
@@ -69,7 +62,7 @@ class Chain(nn.Module):
         self.ops = ops
 
     def forward(self) -> Tensor:
-        """A scalar."""
+        """Return a scalar."""
         x: Tensor = self.weight
         for _ in range(self.ops):
             x = x * 2.0
@@ -77,7 +70,7 @@ class Chain(nn.Module):
 
 
 def chain(device: str, ops: int) -> Training:
-    """A chain of small ops, forward and backward, with SGD."""
+    """Build a chain of small ops, trained with SGD."""
     with torch.device(device):
         model = Chain(ops)
     optimizer = torch.optim.SGD(model.parameters(), foreach=False)
@@ -91,124 +84,87 @@ def chain(device: str, ops: int) -> Training:
 
 
 def many_parameters(device: str, parameters: int) -> Training:
-    """AdamW's loop over small parameters that have gradients: the optimizer's step alone."""
+    """Build AdamW's loop over small parameters with gradients: a step is the optimizer's alone."""
     with torch.device(device):
         model = nn.ParameterList([torch.zeros(16) for _ in range(parameters)])
     for parameter in model:
         parameter.grad = torch.zeros_like(parameter)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    return Training(model, optimizer, optimizer.step)
+
+
+@contextmanager
+def bare_meta(workload: Workload) -> Iterator[Callable[[], object]]:
+    """Train on plain meta tensors, which have shapes only."""
+    yield workload("meta").step
+
+
+@contextmanager
+def virtual_gpu(workload: Workload) -> Iterator[Callable[[], object]]:
+    """Train on a virtual A100."""
+    with vramlab.VirtualGPU("A100-80GB"):
+        yield workload("cuda").step
+
+
+@contextmanager
+def mem_tracker(workload: Workload) -> Iterator[Callable[[], object]]:
+    """Train on meta tensors under torch's own tracker, which has no allocator."""
+    model, optimizer, train = workload("meta")
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer)
 
     def step() -> None:
-        optimizer.step()
+        tracker.reset_mod_stats()  # it refuses a second step otherwise
+        train()
 
-    return Training(model, optimizer, step)
+    with tracker:
+        yield step
 
 
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """The exponent p of the power law c·size^p through the times: least squares of logarithms.
+Way = Callable[[Workload], AbstractContextManager[Callable[[], object]]]
 
-    Raises:
-        ValueError: fewer than two different sizes do not make a line.
+WAYS: Mapping[str, Way] = {
+    "bare meta": bare_meta,
+    "virtual GPU": virtual_gpu,
+    "MemTracker": mem_tracker,
+}
+
+WORKLOADS: Mapping[str, Workload] = {
+    "BERT-base, 32 x 512": bert,
+    "1,000 small ops": partial(chain, ops=1000),
+    "1,000 parameters": partial(many_parameters, parameters=1000),
+}
+
+
+def measure(workload: Workload, rounds: int) -> dict[str, float]:
+    """Return each way's CPU seconds of one step: the least of all rounds.
+
+    Every round builds the workload again, and its first step only warms up. The ways take turns.
     """
-    if len(set(sizes)) < 2:
-        raise ValueError(f"a power law needs two sizes or more, not {list(sizes)}")
-    xs, ys = [log(size) for size in sizes], [log(second) for second in seconds]
-    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
-    above = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    return above / sum((x - x_mean) ** 2 for x in xs)
-
-
-def best(seconds: Seconds) -> dict[str, float]:
-    """The least of each way's rounds: whatever disturbs a measurement makes it longer."""
+    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    for _ in range(rounds):
+        for name, way in WAYS.items():
+            with way(workload) as step:
+                step()
+                gc.collect()
+                start = time.process_time()
+                step()
+                seconds[name].append(time.process_time() - start)
+            gc.collect()
     return {name: min(times) for name, times in seconds.items()}
 
 
-def table(measured: Mapping[str, Seconds]) -> str:
-    """One line for each workload: best milliseconds of each way, ratios to bare meta, and noise.
-
-    Args:
-        measured: by the workload's name, seconds for each way and round; a way may be missing.
-    """
-    counted = [name for name in WAYS if name != "bare meta"]
-    lines = [
-        f"{'':<24}"
-        + "".join(f"{name + ' ms':>16}" for name in WAYS)
-        + "".join(f"{'x ' + name:>16}" for name in counted)
-        + f"{'spread':>9}"
-    ]
-    for workload, seconds in measured.items():
-        least = best(seconds)
-        lines.append(
-            f"{workload:<24}"
-            + "".join(_cell(least.get(name), 1e-3) for name in WAYS)
-            + "".join(_cell(least.get(name), least["bare meta"]) for name in counted)
-            + f"{spread(seconds):>9.0%}"
-        )
-    return "\n".join(lines)
-
-
-def _cell(seconds: float | None, unit: float) -> str:
-    return f"{'-':>16}" if seconds is None else f"{seconds / unit:>16.2f}"
-
-
-def spread(seconds: Seconds) -> float:
-    """How noisy it was: the largest of the ways' differences of worst and best, over the best."""
-    return max((max(times) - min(times)) / min(times) for times in seconds.values())
-
-
-def growth(sizes: Sequence[int], measured: Sequence[Seconds]) -> str:
-    """The exponents of each way's growth, over all its sizes and over its two largest."""
-    lines = []
-    for name in WAYS:
-        there = [(size, best(seconds)) for size, seconds in zip(sizes, measured, strict=True)]
-        grown = [size for size, least in there if name in least]
-        times = [least[name] for _, least in there if name in least]
-        lines.append(
-            f"{name:<12} time grows as size^{exponent(grown, times):.2f}, "
-            f"between the two largest as size^{exponent(grown[-2:], times[-2:]):.2f}"
-        )
-    return "\n".join(lines)
-
-
-def _grow(unit: str, make: Callable[..., Training], sizes: Sequence[int], rounds: int) -> None:
-    """Measure from small to large; a way is left out once a step of it has taken too long."""
-    measured: list[Seconds] = []
-    names = list(WAYS)
-    for size in sizes:
-        measured.append(measure(partial(make, **{unit: size}), rounds, names))
-        names = [name for name in names if best(measured[-1])[name] < _TOO_LONG_S]
-    of_size = [f"{size:,} {unit}" for size in sizes]
-    print(table(dict(zip(of_size, measured, strict=True))))
-    print(growth(sizes, measured), end="\n\n")
-
-
 def main() -> None:
-    """Measure and print."""
+    """Measure every workload, and print milliseconds and their ratios to plain meta tensors."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    known = ("bert", "ops", "layers", "parameters")
-    parser.add_argument("what", nargs="*", default=known, help=f"any of {', '.join(known)}")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    if unknown := set(options.what) - set(known):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    print(f"PyTorch {torch.__version__}, the best of {options.rounds} rounds, CPU time\n")
-    if "bert" in options.what:
-        variants = {"BERT, AdamW as it is": None, "BERT, AdamW's loop": False}
-        print(
-            table(
-                {
-                    name: measure(partial(bert, foreach=foreach), options.rounds)
-                    for name, foreach in variants.items()
-                }
-            ),
-            end="\n\n",
-        )
-    if "ops" in options.what:
-        _grow("ops", chain, OPS, options.rounds)
-    if "layers" in options.what:
-        _grow("layers", partial(bert, batch=1, length=64), LAYERS, options.rounds)
-    if "parameters" in options.what:
-        _grow("parameters", many_parameters, PARAMETERS, options.rounds)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each way (default: 3)")
+    rounds = parser.parse_args().rounds
+    print(f"PyTorch {torch.__version__}, milliseconds, the least of {rounds} rounds, CPU time")
+    for name, workload in WORKLOADS.items():
+        seconds = measure(workload, rounds)
+        bare = seconds["bare meta"]
+        each = (f"{way} {s * 1e3:.1f} ({s / bare:.2f}x)" for way, s in seconds.items())
+        print(f"{name:<22}", *each, sep="  ", flush=True)
 
 
 if __name__ == "__main__":
