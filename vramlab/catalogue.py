@@ -1,12 +1,16 @@
 """The catalogue of GPU models: what the virtual GPU must know about the GPU it stands for.
 
-The figures are data, in `gpus.toml`, each beside the source it comes from. This module says what
-each figure means, reads the file once, and finds a GPU by the names people use for it:
+The figures are data, in `gpus.toml`, each beside the source it comes from. `gpu_model.py` says what
+each figure means. This module finds a GPU by the names people use for it:
 
     >>> find("rtx 3090").total_bytes
     25286672384
     >>> find("rtx 3090").sources["context_bytes"]
     'nvidia-smi, process before its first tensor: 256 MiB with torch 2.7.1+cu128, ...'
+    >>> find("A100-40GB-1g.5gb").multiprocessors                    # a MIG slice
+    14
+    >>> find("H100,memory=60GiB").total_bytes                       # with a figure of your own
+    64424509440
 """
 
 from __future__ import annotations
@@ -14,218 +18,164 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
 from importlib import resources
-from typing import Any
 
 from vramlab.errors import UnknownGPUError
+from vramlab.gpu_figures import with_figures
+from vramlab.gpu_model import GPUModel, HistoricalContext, link_bytes_per_s
+from vramlab.gpu_table import GPUTable, Slice, sliced
 
-# Words that a product name may begin with, and that nobody needs to type.
-_MARKETING = ("nvidia", "geforce", "tesla")
+__all__ = [
+    "GPUModel",
+    "HistoricalContext",
+    "common",
+    "family_of",
+    "find",
+    "link_bytes_per_s",
+    "models",
+    "names",
+    "parse",
+    "slices",
+    "split",
+]
 
-# Billions of transfers a second on one lane. Generations 3 to 5 send 128 bits of data as 130.
-# Source: PCI Express base specifications 3.0, 4.0 and 5.0.
-_PCIE_GIGATRANSFERS_PER_S = {3: 8, 4: 16, 5: 32}
+# Words of a product name that tell no two GPUs apart.
+_MARKETING = ("nvidia", "geforce", "tesla", "gpu", "generation", "edition")
 
+# `RTX 4090` is also `4090`.
+_SERIES = re.compile(r"^(rtx|gtx)(?=.*\d)")
 
-@dataclass(frozen=True)
-class HistoricalContext:
-    """The size of a CUDA context as somebody found it with a driver of the past."""
-
-    context_bytes: int
-    """What the context took, without PyTorch's reserved memory."""
-
-    conditions: str
-    """The CUDA version and whatever else is known of the machine."""
-
-    source: str
-    """Who says so."""
-
-
-@dataclass(frozen=True)
-class GPUModel:
-    """One GPU model. Every figure's source is in `sources`, by the name of the field.
-
-    Known limitations: how much of the memory the driver keeps for itself, and the size of the
-    context, change with the driver. One driver's figures are here; `sources` names it.
-    """
-
-    name: str
-    """Name in this catalogue, such as `A100-40GB`."""
-
-    aliases: tuple[str, ...]
-    """Other names that find it. Case, spaces and punctuation never matter."""
-
-    product_name: str
-    """What `torch.cuda.get_device_name` and NVML answer, such as `NVIDIA A100-SXM4-40GB`."""
-
-    total_bytes: int
-    """Memory that programs can have: `cudaMemGetInfo`, `total_memory` in the device properties."""
-
-    nvml_total_bytes: int
-    """Memory as NVML and nvidia-smi count it: `total_bytes` and what the driver keeps."""
-
-    context_bytes: int
-    """What a process takes by having a CUDA context, before its first tensor and first kernel.
-
-    With a driver that loads kernels when they are first used (CUDA 11.7 and later); kernels and
-    library handles come on top as the program goes on.
-    """
-
-    historical_contexts: tuple[HistoricalContext, ...]
-    """Contexts under drivers of the past, most of which loaded every kernel at once."""
-
-    compute_capability: tuple[int, int]
-    """Major and minor, such as `(8, 0)`."""
-
-    multiprocessors: int
-    """Streaming multiprocessors (SMs); many kernels size their workspace by them."""
-
-    max_threads_per_multiprocessor: int
-    """Threads that one multiprocessor can keep resident."""
-
-    max_blocks_per_multiprocessor: int
-    """Blocks that one multiprocessor can keep resident."""
-
-    max_threads_per_block: int
-    """Threads that one block can have."""
-
-    warp_size: int
-    """Threads that run in step."""
-
-    registers_per_multiprocessor: int
-    """32-bit registers of one multiprocessor; one block can have as many."""
-
-    shared_memory_per_multiprocessor_bytes: int
-    """Shared memory of one multiprocessor."""
-
-    shared_memory_per_block_bytes: int
-    """Shared memory that a block gets without asking for more."""
-
-    shared_memory_per_block_optin_bytes: int
-    """Shared memory that a block can have if its kernel asks (`cudaFuncSetAttribute`)."""
-
-    l2_cache_bytes: int
-    """Size of the level 2 cache."""
-
-    clock_rate_khz: int
-    """Highest clock of the multiprocessors, as in the device properties."""
-
-    memory_clock_rate_khz: int
-    """Highest clock of the memory, as in the device properties."""
-
-    memory_bus_width_bits: int
-    """Width of the path to the memory."""
-
-    memory_bandwidth_bytes_per_s: int
-    """Bytes a second between the memory and the chip, at best."""
-
-    fp32_flops_per_s: float
-    """float32 outside tensor cores, in floating point operations a second; all dense."""
-
-    tf32_tensor_flops_per_s: float | None
-    """float32 matrices rounded to TF32, on tensor cores. None: not in this GPU."""
-
-    fp16_tensor_flops_per_s: float | None
-    """float16 on tensor cores, accumulated in float32. None: not in this GPU."""
-
-    bf16_tensor_flops_per_s: float | None
-    """bfloat16 on tensor cores. None: not in this GPU (PyTorch then emulates it)."""
-
-    fp8_tensor_flops_per_s: float | None
-    """8-bit floats on tensor cores. None: not in this GPU."""
-
-    pcie_generation: int
-    """PCI Express generation of the connection to the host."""
-
-    pcie_lanes: int
-    """Lanes of that connection."""
-
-    nvlink_bandwidth_bytes_per_s: int | None
-    """All NVLinks together, in one direction. None: this GPU has none."""
-
-    pci_device_id: int
-    """Device number in the PCI ID database; NVIDIA's vendor number is 0x10DE."""
-
-    sources: Mapping[str, str] = field(compare=False, repr=False)
-    """Where each figure comes from, by field name. "estimated: ..." marks those nobody measured."""
-
-    @property
-    def pcie_bandwidth_bytes_per_s(self) -> int:
-        """Bytes a second between host and GPU in one direction, at best; headers included."""
-        return link_bytes_per_s(self.pcie_generation, self.pcie_lanes)
-
-    @property
-    def driver_reserved_bytes(self) -> int:
-        """What the driver keeps for itself: NVML's total without `total_bytes`."""
-        return self.nvml_total_bytes - self.total_bytes
-
-    def is_estimated(self, figure: str) -> bool:
-        """Tell whether the figure is an estimate, for want of a published measurement."""
-        return self.sources[figure].startswith("estimated:")
-
-
-def link_bytes_per_s(generation: int, lanes: int) -> int:
-    """Give bytes a second over PCI Express in one direction, at best, packets' headers counted.
-
-    lanes x transfers/s x 128/130 / 8 bits. Both directions together carry twice as much.
-
-    Args:
-        generation: of PCI Express, 3 to 5.
-        lanes: 1 to 16.
-
-    Raises:
-        ValueError: a generation that encodes its bits otherwise, or that is unknown.
-    """
-    if generation not in _PCIE_GIGATRANSFERS_PER_S:
-        known = ", ".join(map(str, _PCIE_GIGATRANSFERS_PER_S))
-        raise ValueError(f"PCI Express generation {generation}: known are {known}.")
-    return lanes * _PCIE_GIGATRANSFERS_PER_S[generation] * 10**9 * 128 // 130 // 8
+_PROFILE = re.compile(
+    r"^(?P<gpu>.+?)[\s_-]+(?:mig[\s_-]+)?(?P<profile>\d+g\.\d+gb)(?:[+-]\w+)*$", re.I
+)
+_NOMINAL_SIZE = re.compile(r"(?:\b|_)(\d+)\s*gi?b?(?:\b|_)", re.I)
+_MODEL_NUMBER = re.compile(r"\d{2,}")
+_MOST_NAMED = 8
 
 
 def models() -> tuple[GPUModel, ...]:
     """Give every GPU in the catalogue, oldest architecture first."""
-    return _read()
+    return tuple(map(_table().model, names()))
 
 
 def names() -> tuple[str, ...]:
     """Give the name of every GPU in the catalogue."""
-    return tuple(model.name for model in models())
+    return _table().names
+
+
+def common() -> tuple[GPUModel, ...]:
+    """Give the GPUs that most programs run on: those that `vramlab run --gpu all` tries."""
+    return tuple(map(_table().model, _table().common))
+
+
+def slices(gpu: GPUModel) -> tuple[str, ...]:
+    """Give the names of a GPU's MIG slices, such as `H100-1g.10gb`; empty: it has none."""
+    return tuple(f"{gpu.name}-{profile.name}" for profile in _table().slices(gpu.name))
+
+
+def family_of(capability: tuple[int, int], product_name: str) -> str | None:
+    """Name the family in `gpus.toml` that a GPU belongs to; None: there is none yet."""
+    return _table().family_of(capability, product_name)
+
+
+def split(text: str) -> list[str]:
+    """Split a list of GPUs at its commas: `T4,H100,memory=60GiB` are `T4` and `H100,memory=60GiB`.
+
+    A part without a name, as between two commas, is an empty string.
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        if "=" in part and found and found[-1]:
+            found[-1] += f",{part.strip()}"
+        else:
+            found.append(part.strip())
+    return found
 
 
 def find(name: str) -> GPUModel:
     """Find a GPU by its name, an alias or its product name.
 
-    Case, spaces, punctuation and the words NVIDIA, GeForce and Tesla make no difference. A name
-    that fits several GPUs, such as `A100`, is refused: which one is meant changes every answer.
+    Case, spaces, punctuation and words such as NVIDIA, GeForce and Tesla make no difference; nor do
+    `RTX` and `GTX`, or the size of the memory, where the rest says enough. A name that fits several
+    GPUs, such as `A100`, is refused: which one is meant changes every answer.
+
+    A MIG profile can follow the name (`H100-1g.10gb`), and so can figures that replace the
+    catalogue's (`H100,memory=60GiB,multiprocessors=114`): names of `GPUModel`'s fields, without
+    their unit if you like. `memory` is what programs can have of it.
 
     Raises:
-        UnknownGPUError: no GPU has that name; the message lists the known ones.
+        UnknownGPUError: no GPU has that name; the message names those that come closest.
+        GPUFigureError: no figure has that name, or it cannot have that value.
     """
-    wanted = _key(name)
-    by_key = {
-        _key(known): model
-        for model in models()
-        for known in (model.name, model.product_name, *model.aliases)
-    }
-    if wanted in by_key:
-        return by_key[wanted]
-    raise UnknownGPUError(_explain_unknown(name, wanted, by_key))
+    name, *settings = split_settings(name)
+    gpu = _find(name)
+    return with_figures(gpu, settings, _table().of_capability) if settings else gpu
 
 
-def _explain_unknown(name: str, wanted: str, by_key: Mapping[str, GPUModel]) -> str:
-    """Say that no GPU has that name, what comes closest, and what there is."""
-    family = _distinct(model.name for key, model in by_key.items() if wanted and wanted in key)
-    if family:
-        hint = f"It could be {' or '.join(family)}: say which."
+def split_settings(text: str) -> list[str]:
+    """Split `H100,memory=60GiB` into the name and its settings."""
+    return [part.strip() for part in text.split(",")]
+
+
+def _find(name: str) -> GPUModel:
+    profile = _PROFILE.match(name.strip())
+    if profile is not None:
+        gpu = _find(profile["gpu"])
+        known = {known.name: known for known in _table().slices(gpu.name)}
+        wanted = profile["profile"].lower()
+        if wanted not in known:
+            raise UnknownGPUError(_explain_unknown_profile(gpu, wanted, known.values()))
+        return sliced(gpu, known[wanted])
+    by_key = _by_key()
+    key = _key(name)
+    if key in by_key:
+        return _table().model(by_key[key])
+    size = _NOMINAL_SIZE.search(name)
+    if size is not None:
+        shorter = _key(f"{name[: size.start()]} {name[size.end() :]}")
+        if shorter in by_key and _is_sold_as(gpu := _table().model(by_key[shorter]), int(size[1])):
+            return gpu
+    raise UnknownGPUError(_explain_unknown(name))
+
+
+def _is_sold_as(gpu: GPUModel, gigabytes: int) -> bool:
+    """Tell whether the memory is about what the box says: a T4 of 16 GB has 15 GiB for NVML."""
+    return abs(gpu.nvml_total_bytes / 10**9 / gigabytes - 1) < 0.09
+
+
+def _explain_unknown(name: str) -> str:
+    """Say that no GPU has that name, and what comes closest."""
+    wanted, keys = _key(name), _all_keys()
+    family = _distinct(found for key, found in keys if wanted and wanted in key)
+    if 0 < len(family) <= _MOST_NAMED:
+        hint = f"It could be {_either(family)}: say which."
     else:
-        close = difflib.get_close_matches(wanted, by_key, n=1)
-        hint = f"Closest: {by_key[close[0]].name}." if close else ""
+        nearest = _nearest(_NOMINAL_SIZE.sub(" ", name))
+        hint = f"Closest: {', '.join(nearest)}." if nearest else ""
     unknown = f"No GPU named {name!r} in the catalogue."
-    known = f"Known GPUs: {', '.join(names())}."
-    return " ".join(filter(None, (unknown, hint, known)))
+    return " ".join(filter(None, (unknown, hint, f"`vramlab gpus` lists all {len(names())}.")))
+
+
+def _nearest(name: str) -> list[str]:
+    """Name GPUs that are called alike, first those with the same number."""
+    wanted, keys = _key(name), dict(_all_keys())
+    close = difflib.get_close_matches(wanted, keys, n=4 * _MOST_NAMED, cutoff=0.5)
+    numbers = _MODEL_NUMBER.findall(wanted)
+    close.sort(key=lambda key: not any(number in key for number in numbers))
+    return _distinct(keys[key] for key in close)[: _MOST_NAMED // 2]
+
+
+def _explain_unknown_profile(gpu: GPUModel, profile: str, known: Iterable[Slice]) -> str:
+    have = ", ".join(one.name for one in known)
+    if not have:
+        return f"No MIG profiles of {gpu.name} are known, so not {profile!r} either."
+    return f"{gpu.name} has no MIG profile {profile!r}. It has: {have}."
+
+
+def _either(choices: list[str]) -> str:
+    *first, last = choices
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _distinct(items: Iterable[str]) -> list[str]:
@@ -239,9 +189,33 @@ def _key(name: str) -> str:
 
 
 @functools.cache
-def _read() -> tuple[GPUModel, ...]:
-    text = (resources.files("vramlab") / "gpus.toml").read_text(encoding="utf-8")
-    return parse(text)
+def _by_key() -> dict[str, str]:
+    """Map the keys of all spellings to names: first names and aliases, then product names.
+
+    A product name that several GPUs have, such as an RTX 4060 Ti of 8 and of 16 GB, finds none of
+    them, unless it is the name of one.
+    """
+    keys = {_key(spelling): name for spelling, name in _table().spellings()}
+    products: dict[str, set[str]] = {}
+    for product, name in _table().product_names():
+        products.setdefault(_key(product), set()).add(name)
+    for key, found in products.items():
+        if len(found) == 1:
+            keys.setdefault(key, *found)
+    short = {_SERIES.sub("", key): name for key, name in keys.items()}
+    return {**short, **keys}
+
+
+@functools.cache
+def _all_keys() -> tuple[tuple[str, str], ...]:
+    """Give the keys of all spellings with their GPUs, also of shared product names."""
+    spellings = (*_table().spellings(), *_table().product_names())
+    return tuple((_key(spelling), name) for spelling, name in spellings)
+
+
+@functools.cache
+def _table() -> GPUTable:
+    return GPUTable((resources.files("vramlab") / "gpus.toml").read_text(encoding="utf-8"))
 
 
 def parse(text: str) -> tuple[GPUModel, ...]:
@@ -250,42 +224,5 @@ def parse(text: str) -> tuple[GPUModel, ...]:
     Raises:
         ValueError: a figure is missing, unknown, or given twice for one GPU.
     """
-    document = tomllib.loads(text)
-    return tuple(_model(entry, document) for entry in document["gpu"])
-
-
-def _model(entry: Mapping[str, Any], document: Mapping[str, Any]) -> GPUModel:
-    """Bring together one GPU's own figures, its compute capability's, and every GPU's."""
-    name = entry["name"]
-    figures: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-
-    def take(table: Mapping[str, Any]) -> None:
-        found = {key: value for key, value in table.items() if key not in ("source", "without")}
-        found |= dict.fromkeys(table.get("without", ()))
-        for figure, value in found.items():
-            if figure in figures:
-                raise ValueError(f"{name}: {figure} is given twice.")
-            figures[figure] = tuple(value) if isinstance(value, list) else value
-            sources[figure] = table["source"]
-
-    for table in entry["figures"]:
-        take(table)
-    if "compute_capability" in figures:
-        take(document["capability"]["{}.{}".format(*figures["compute_capability"])])
-    take(document["every_gpu"])
-
-    apart = {"name", "aliases", "historical_contexts", "sources"}
-    wanted = {known.name for known in fields(GPUModel)} - apart
-    if figures.keys() != wanted:
-        missing, unknown = sorted(wanted - figures.keys()), sorted(figures.keys() - wanted)
-        raise ValueError(f"{name}: missing figures {missing}, unknown figures {unknown}.")
-    return GPUModel(
-        name=name,
-        aliases=tuple(entry["aliases"]),
-        historical_contexts=tuple(
-            HistoricalContext(**context) for context in entry.get("historical_contexts", ())
-        ),
-        sources=sources,
-        **figures,
-    )
+    table = GPUTable(text)
+    return tuple(map(table.model, table.names))

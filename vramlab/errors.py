@@ -2,6 +2,7 @@
 
     VramlabError
     ├── UnknownGPUError            also a ValueError: no GPU of that name in the catalogue
+    ├── GPUFigureError             also a ValueError: a figure for a GPU that cannot be
     ├── UnknownTorchVersionError   also a ValueError: a torch_version that is none
     ├── AllocatorConfigError       also a ValueError: PYTORCH_CUDA_ALLOC_CONF cannot be understood
     ├── OutOfDeviceMemory          an allocator could not serve a request
@@ -22,7 +23,11 @@ class VramlabError(Exception):
 
 
 class UnknownGPUError(VramlabError, ValueError):
-    """No GPU of that name is in the catalogue; the message lists the known ones."""
+    """No GPU of that name is in the catalogue; the message names the closest ones."""
+
+
+class GPUFigureError(VramlabError, ValueError):
+    """A figure that a caller gives for a GPU is unknown, or cannot have that value."""
 
 
 class UnknownTorchVersionError(VramlabError, ValueError):

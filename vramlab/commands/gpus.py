@@ -2,7 +2,9 @@
 
 $ vramlab gpus
 $ vramlab gpus a100-40gb
+$ vramlab gpus 'H100-1g.10gb,memory=9GiB'
 $ vramlab gpus --json
+$ vramlab gpus --measure
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
-from vramlab.errors import UnknownGPUError
+from vramlab.errors import GPUFigureError, UnknownGPUError
 from vramlab.streams import print_error
 from vramlab.units import MIB, format_bytes
 
@@ -34,16 +36,38 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "figure. The memory is what programs can have; the context is what a process takes of it "
         "before its first tensor.",
     )
-    parser.add_argument("name", nargs="?", help="a GPU, such as T4, 'rtx 3090' or A100-40GB")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        help="a GPU, such as T4, 'rtx 3090', A100-40GB, its MIG slice A100-40GB-1g.5gb, or with "
+        "figures of your own 'H100,memory=60GiB'",
+    )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="measure this machine's GPU, and print an entry for the catalogue",
+    )
     parser.add_argument("--json", action="store_true", help="print everything, in bytes, as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was asked for; answer the exit status: 2 for an unknown name, else 0."""
+    """Print what was asked for; return the exit status: 2 for an unknown name, else 0.
+
+    Raises:
+        VramlabError: a GPU is to be measured where there is none.
+    """
+    if arguments.measure:
+        if arguments.name or arguments.json:
+            print_error("--measure is for this machine's GPU: leave out the name and --json")
+            return _EXIT_USAGE
+        from vramlab.recordings.gpu_entry import measured_entry
+
+        print(measured_entry())
+        return _EXIT_OK
     try:
         chosen = [catalogue.find(arguments.name)] if arguments.name else list(catalogue.models())
-    except UnknownGPUError as unknown:
+    except (UnknownGPUError, GPUFigureError) as unknown:
         print_error(str(unknown))
         return _EXIT_USAGE
     if arguments.json:
@@ -74,13 +98,18 @@ def table(gpus: Iterable[GPUModel]) -> list[str]:
         )
         for row in rows
     ]
-    return [*lines, "", "~ estimated. `vramlab gpus NAME` shows where each figure comes from."]
+    return [
+        *lines,
+        "",
+        "~ estimated. `vramlab gpus NAME` shows where each figure comes from, and MIG slices.",
+        f"`vramlab run --gpu all` tries {', '.join(gpu.name for gpu in catalogue.common())}.",
+    ]
 
 
 def _row(gpu: GPUModel) -> tuple[str, ...]:
     return (
         gpu.name,
-        format_bytes(gpu.total_bytes),
+        _estimate_mark(gpu, "total_bytes") + format_bytes(gpu.total_bytes),
         _estimate_mark(gpu, "context_bytes") + f"{gpu.context_bytes // MIB} MiB",
         "{}.{}".format(*gpu.compute_capability),
         str(gpu.multiprocessors),
@@ -108,6 +137,8 @@ def details(gpu: GPUModel) -> list[str]:
     lines = [f"{gpu.name}: {gpu.product_name}"]
     if gpu.aliases:
         lines.append(f"also found as {', '.join(gpu.aliases)}")
+    if slices := catalogue.slices(gpu):
+        lines.append(f"MIG slices: {', '.join(slices)}")
     order = [field.name for field in fields(gpu) if field.name in gpu.sources]
     for source in dict.fromkeys(gpu.sources[name] for name in order):
         named = [name for name in order if gpu.sources[name] == source]

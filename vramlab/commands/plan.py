@@ -138,7 +138,10 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_gpus(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--gpu", help="a name that `vramlab gpus` lists (default: A100-80GB)")
+    group.add_argument(
+        "--gpu",
+        help="a name that `vramlab gpus` lists, or 'H100,memory=60GiB' (default: A100-80GB)",
+    )
     group.add_argument("--data", type=int, metavar="N", help="data-parallel ranks")
     group.add_argument("--zero", type=int, choices=(0, 1, 2, 3), help="what these divide")
     group.add_argument("--tensor", type=int, metavar="N", help="ranks that share matrices")

@@ -71,8 +71,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--gpu",
         metavar="NAME",
         default="A100-40GB",
-        help="the GPU; see `vramlab gpus` (default: %(default)s). Several with commas, or `all`: "
-        "say on which of them the program fits",
+        help="the GPU; see `vramlab gpus` (default: %(default)s). A MIG profile or figures of your "
+        "own follow the name: H100-1g.10gb, 'H100,memory=60GiB'. Several with commas, or `all` "
+        "common ones: report on which of them the program fits",
     )
     parser.add_argument(
         "--largest",
@@ -198,12 +199,13 @@ def _models(text: str) -> list[GPUModel]:
     """The GPUs that are asked for.
 
     Raises:
-        UnknownGPUError: one of them is in no catalogue.
+        UnknownGPUError: one of them is not in the catalogue.
+        GPUFigureError: a figure is unknown, or cannot have that value.
         VramlabError: a name is empty.
     """
-    names = [name.strip() for name in text.split(",")]
+    names = catalogue.split(text)
     if [name.lower() for name in names] == ["all"]:
-        return list(catalogue.models())
+        return list(catalogue.common())
     if "" in names:
         raise VramlabError(f"invalid --gpu {text!r}: a name is missing; see `vramlab gpus`")
     return list({model.name: model for model in map(catalogue.find, names)}.values())

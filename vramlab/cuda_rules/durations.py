@@ -37,15 +37,15 @@ _PEAKS = {
 
 
 def copy_seconds(moved_bytes: int, gpu: GPUModel) -> float:
-    """Give the least time for bytes between host and GPU, one way, over its own PCI Express link.
+    """Give the least time for bytes between host and GPU, one way, over the link of this GPU.
 
-    `catalogue.link_bytes_per_s` has the arithmetic. What goes there and what comes back can travel
-    at the same time, each at this rate.
+    `catalogue.link_bytes_per_s` has the arithmetic of PCI Express. What goes there and what comes
+    back can travel at the same time, each at this rate.
 
     The host's side can be slower: memory that is not pinned, fewer lanes on the board, other GPUs
     on the same switch.
     """
-    return moved_bytes / gpu.pcie_bandwidth_bytes_per_s
+    return moved_bytes / gpu.host_bandwidth_bytes_per_s
 
 
 def memory_seconds(moved_bytes: int, gpu: GPUModel) -> float:

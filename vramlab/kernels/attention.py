@@ -230,7 +230,7 @@ def efficient_attention_by_query(
     return efficient_attention(call, query, key, value, bias, True, dropout_p)
 
 
-_ROOMY = ((8, 0), (9, 0), (10, 0))
+_ROOMY = ((8, 0), (8, 7), (9, 0), (10, 0), (10, 3), (11, 0))
 """Capabilities with at least 163 KiB of shared memory for a block of threads."""
 _BEFORE_AMPERE = ((7, 0), (7, 5))
 _OF_96 = ((8, 6), (8, 9))
@@ -244,8 +244,8 @@ def efficient_backward_blocks(
 
     Above a head size of 64 the kernel with larger blocks is taken if it fits into shared memory.
     Where it does is what PyTorch's own code chose on the native engine: for 7.0 that of 2.8, for
-    7.5, 8.0, 8.6, 8.9, 9.0 and 10.0 that of 2.13; others are taken to be as 8.9, but for its kernel
-    for 96.
+    7.5, 8.0, 8.6, 8.9, 9.0 and 10.0 that of 2.13; 8.7, 10.3 and 11.0, with as much shared memory,
+    are taken to be as 8.0, others as 8.9, but for its kernel for 96.
 
     Source: kernels/cutlassB.h, PyTorch 2.13.
     """

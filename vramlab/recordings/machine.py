@@ -75,16 +75,24 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def context_moments() -> list[dict[str, Any]]:
+def context_moments(until: str | None = None) -> list[dict[str, Any]]:
     """Measure the process's memory beside PyTorch's reserved memory, from before CUDA on.
 
     Must be the first thing that a process does with CUDA, on a GPU that nobody else uses.
+
+    Args:
+        until: the last moment to measure; None: all of them.
 
     Returns:
         For each moment its name and, in bytes: `nvml_used` on the whole device (None without
         nvidia-ml-py), `used` as cudaMemGetInfo says (None before CUDA), `reserved`, `allocated`.
     """
-    return [_reading(moment) for moment in _moments()]
+    readings = []
+    for moment in _moments():
+        readings.append(_reading(moment))
+        if moment == until:
+            break
+    return readings
 
 
 def _moments() -> Iterator[str]:

@@ -15,7 +15,7 @@ from vramlab.errors import UnknownGPUError
 from vramlab.recordings.store import RecordingFile
 from vramlab.recordings.worker import as_data
 
-_FIELDS = {
+PROPERTY_FIELDS = {
     "total_memory": "total_bytes",
     "multi_processor_count": "multiprocessors",
     "max_threads_per_multi_processor": "max_threads_per_multiprocessor",
@@ -45,7 +45,7 @@ def gpu_model(recording: RecordingFile) -> GPUModel:
     except UnknownGPUError:
         known = _nearest((properties["major"], properties["minor"]))
     said: dict[str, Any] = {
-        field: properties[name] for name, field in _FIELDS.items() if name in properties
+        field: properties[name] for name, field in PROPERTY_FIELDS.items() if name in properties
     }
     context_bytes = _context_bytes(recording)
     if context_bytes is not None:

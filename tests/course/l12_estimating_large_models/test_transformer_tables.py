@@ -52,9 +52,8 @@ def test_gpus_are_listed_by_their_memory_and_tried_where_asked() -> None:
     large = Sizes(vocabulary=1024, positions=512, width=1024, layers=48, heads=16)
     # 606 million parameters x 16 B and 4 B in the optimizer's step: 11.3 GiB on 11.6 GiB, and more.
     table = gpus_table(large, Run(16, 512), tried=("RTX-3060",))
-    assert [row[0] for row in table.rows] == sorted(
-        catalogue.names(), key=lambda name: catalogue.find(name).total_bytes
-    )
+    by_size = sorted(catalogue.common(), key=lambda gpu: gpu.total_bytes)
+    assert [row[0] for row in table.rows] == [gpu.name for gpu in by_size]
     tried = {row[0]: row[4] for row in table.rows}
     assert tried["RTX-3060"] == "out of memory"
     assert set(tried.values()) == {"out of memory", ""}

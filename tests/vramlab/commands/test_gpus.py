@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from importlib import resources
 
 import pytest
 
-from vramlab import catalogue
+from vramlab import VirtualGPU, catalogue
 from vramlab.commands import gpus
+from vramlab.errors import VramlabError
 
 
 def vramlab(*argv: str) -> int:
@@ -74,4 +76,56 @@ def test_an_unknown_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) ->
     assert vramlab("gpus", "A100") == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "It could be A100-40GB or A100-80GB: say which." in captured.err
+    assert "It could be A100-40GB, A100-80GB, " in captured.err
+
+
+def test_a_bad_figure_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("gpus", "H100,memory=60GB") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("invalid 'memory=60GB': '60GB' is no size")
+
+
+def test_one_gpu_lists_its_mig_slices(capsys: pytest.CaptureFixture[str]) -> None:
+    vramlab("gpus", "a30")
+    assert "MIG slices: A30-1g.6gb, A30-2g.12gb, A30-4g.24gb\n" in capsys.readouterr().out
+    vramlab("gpus", "A30-1g.6gb")
+    shown = capsys.readouterr().out
+    assert shown.startswith("A30-1g.6gb: NVIDIA A30 MIG 1g.6gb\n")
+    assert "MIG slices" not in shown
+
+
+def test_the_table_names_the_gpus_that_all_means(capsys: pytest.CaptureFixture[str]) -> None:
+    vramlab("gpus")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("`vramlab run --gpu all` tries T4, V100-16GB, ")
+    assert last.endswith("H100, H200, B200.")
+
+
+def test_nothing_is_measured_without_a_gpu() -> None:
+    with pytest.raises(VramlabError, match="there is no GPU on this machine that PyTorch can use"):
+        vramlab("gpus", "--measure")
+
+
+def test_measuring_takes_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vramlab("gpus", "--measure", "T4") == 2
+    assert "leave out the name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["RTX-5090", "RTX-A6000", "T4"])
+def test_a_measured_entry_is_the_gpus(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with VirtualGPU(name) as gpu:
+        assert vramlab("gpus", "--measure") == 0
+        shown = capsys.readouterr().out
+    text = (resources.files("vramlab") / "gpus.toml").read_text(encoding="utf-8")
+    first, _, last = text.partition("[[mig]]")
+    renamed = shown.replace(f'name = "{name}"', 'name = "measured"', 1)
+    *_, found = catalogue.parse(f"{first}{renamed}\n[[mig]]{last}")
+    assert found.name == "measured"
+    for figure in ("total_bytes", "nvml_total_bytes", "compute_capability", "multiprocessors"):
+        assert getattr(found, figure) == getattr(gpu.model, figure), figure
+        assert found.sources[figure].startswith("vramlab gpus --measure: driver ")
+    # The virtual GPU has nothing in use before its context, and after it the context alone.
+    assert found.context_bytes == gpu.model.context_bytes
+    assert found.pci_device_id == gpu.model.pci_device_id
+    assert shown.startswith(f"# The catalogue has it as {name}.")

@@ -14,6 +14,8 @@ A100 = catalogue.find("A100-40GB")  # 1555 GB/s, 19.5 TFLOPS, 156 tf32, 312 floa
 @pytest.mark.parametrize("gpu", catalogue.models(), ids=lambda gpu: gpu.name)
 def test_links_of_the_catalogue(gpu: catalogue.GPUModel) -> None:
     link = catalogue.link_bytes_per_s(gpu.pcie_generation, gpu.pcie_lanes)
+    if gpu.host_link_bandwidth_bytes_per_s is not None:  # NVLink-C2C, or memory that both use
+        link = gpu.host_link_bandwidth_bytes_per_s
     assert durations.copy_seconds(link, gpu) == 1.0
 
 

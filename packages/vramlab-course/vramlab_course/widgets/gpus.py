@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
@@ -14,15 +15,40 @@ _ROOM_BYTES = 2**50
 """More than any model of an explorer needs."""
 
 
-def gpu_choice(*names: str) -> Control:
-    """Declare a drop-down list of GPUs, which a caller spells as `catalogue.find` allows."""
-    return replace(choice("GPU", names), read=lambda gpu: catalogue.find(str(gpu)).name)
+def gpu_choice(*names: str, others: Callable[[GPUModel], bool] = lambda gpu: False) -> Control:
+    """Declare a drop-down list of GPUs, which a caller spells as `catalogue.find` allows.
+
+    Args:
+        names: the GPUs that it offers.
+        others: whether a caller can choose another GPU of the catalogue; the list then has it, too.
+    """
+
+    def make(value: str, **look: Any) -> Any:
+        offered = names
+        if value not in names and others(catalogue.find(value)):
+            offered = (*names, value)
+        return choice("GPU", offered).make(value=value, **look)
+
+    return replace(choice("GPU", names), make=make, read=lambda gpu: catalogue.find(str(gpu)).name)
 
 
-AnyGPU = Annotated[str, gpu_choice(*catalogue.names()), "a GPU of the catalogue"]
+def any_gpu(gpu: GPUModel) -> bool:
+    """Allow a caller every GPU of the catalogue."""
+    return True
+
+
+def _has_tensor_cores(gpu: GPUModel) -> bool:
+    return gpu.fp16_tensor_flops_per_s is not None
+
+
+_COMMON = catalogue.common()
+
+AnyGPU = Annotated[
+    str, gpu_choice(*(gpu.name for gpu in _COMMON), others=any_gpu), "a GPU of the catalogue"
+]
 TensorCoreGPU = Annotated[
     str,
-    gpu_choice(*(gpu.name for gpu in catalogue.models() if gpu.fp16_tensor_flops_per_s)),
+    gpu_choice(*(gpu.name for gpu in _COMMON if _has_tensor_cores(gpu)), others=_has_tensor_cores),
     "a GPU of the catalogue with tensor cores for float16",
 ]
 UnlistedGPU = Annotated[

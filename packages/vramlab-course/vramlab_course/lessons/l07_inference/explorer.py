@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -15,18 +15,12 @@ from vramlab_course.formulas.kv_cache import KVCache
 from vramlab_course.plots import draw_stack
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer
-from vramlab_course.widgets.gpus import gpu_choice
+from vramlab_course.widgets.gpus import any_gpu, gpu_choice
 
 DTYPES = ("float16", "bfloat16", "float32")
 _LARGEST_WEIGHT_BYTES = 256 * 2**20
 _FEW = ("A100-40GB", "A100-80GB", "H100", "H200", "RTX-3090", "RTX-4090", "T4")
-
-
-def _few_and(value: str, **look: Any) -> Any:
-    return gpu_choice(*sorted({*_FEW, value})).make(value=value, **look)
-
-
-_GPUS = replace(gpu_choice(*catalogue.names()), make=_few_and)
+_GPUS = gpu_choice(*_FEW, others=any_gpu)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def measure_layer(sizes: Sizes, run: Run) -> int:
 
 
 def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
-    """Give which GPUs of the catalogue hold a training run, as planned; some are tried.
+    """Give which common GPUs of the catalogue hold a training run, as planned; some are tried.
 
     Args:
         sizes: of the model.
@@ -91,7 +91,7 @@ def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
         tried: names of GPUs to take two steps on, each a fresh virtual one.
     """
     rows = []
-    for model in sorted(map(catalogue.find, catalogue.names()), key=lambda gpu: gpu.total_bytes):
+    for model in sorted(catalogue.common(), key=lambda gpu: gpu.total_bytes):
         room_bytes = model.total_bytes - model.context_bytes
         try:
             peak_bytes = estimate(Plan.of_run(sizes, run, model.name)).peak_bytes
