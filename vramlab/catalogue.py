@@ -140,7 +140,7 @@ def _find(name: str) -> GPUModel:
 
 
 def _is_sold_as(gpu: GPUModel, gigabytes: int) -> bool:
-    """Tell whether the memory is about what the box says: a T4 of 16 GB has 15 GiB for NVML."""
+    """Whether the memory is about what the box says: a T4 of 16 GB has 15 GiB for NVML."""
     return abs(gpu.nvml_total_bytes / 10**9 / gigabytes - 1) < 0.09
 
 

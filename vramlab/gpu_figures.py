@@ -29,7 +29,7 @@ def with_figures(
     settings: Iterable[str],
     of_capability: Callable[[tuple[int, int]], Mapping[str, int]],
 ) -> GPUModel:
-    """Replace figures of a GPU; its name tells which.
+    """Replace figures of a GPU, and add them to its name.
 
     What NVML counts as the whole memory changes by as much as `total_bytes`, unless it is given,
     and a compute capability brings what follows from it. Other figures stay as they are.

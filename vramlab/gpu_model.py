@@ -12,7 +12,7 @@ _PCIE_GIGATRANSFERS_PER_S = {3: 8, 4: 16, 5: 32}
 
 @dataclass(frozen=True)
 class HistoricalContext:
-    """The size of a CUDA context as somebody found it with a driver of the past."""
+    """The size of a CUDA context that was measured with an old driver."""
 
     context_bytes: int
     """What the context took, without PyTorch's reserved memory."""
@@ -134,7 +134,7 @@ class GPUModel:
     """Device number in the PCI ID database; NVIDIA's vendor number is 0x10DE. 0: not on PCI."""
 
     sources: Mapping[str, str] = field(compare=False, repr=False)
-    """Where each figure comes from, by field name. "estimated: ..." marks those nobody measured."""
+    """Where each figure comes from, by field name. "estimated: ..." marks what was not measured."""
 
     @property
     def pcie_bandwidth_bytes_per_s(self) -> int:
@@ -152,7 +152,7 @@ class GPUModel:
         return self.nvml_total_bytes - self.total_bytes
 
     def is_estimated(self, figure: str) -> bool:
-        """Tell whether the figure is an estimate, for want of a published measurement."""
+        """Return whether the figure is an estimate, because no measurement is published."""
         return self.sources[figure].startswith("estimated:")
 
 

@@ -2,7 +2,7 @@
 
 An entry is parsed when its GPU is wanted: all of them would take a tenth of a second.
 
-An entry has figures that somebody measured or published. What is missing comes, in this order,
+An entry has figures that were measured or published. What is missing comes, in this order,
 from its family, its compute capability, what all GPUs have in common, and arithmetic: bandwidth
 from the memory's clock, FLOP/s from the multiprocessors' clock, the context from a GPU of which it
 was measured. Every figure gets its source.

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for; return the exit status: 2 for an unknown name, else 0.
 
     Raises:
-        VramlabError: a GPU is to be measured where there is none.
+        VramlabError: `--measure` without a GPU.
     """
     if arguments.measure:
         if arguments.name or arguments.json:
