@@ -124,7 +124,9 @@ def catalogue_model() -> GPUModel:
     gpu = attached()
     if gpu is None:
         raise RuntimeError("no GPU is attached: call vramlab.attach() first")
-    return gpu.model if isinstance(gpu, VirtualGPU) else catalogue.find(gpu.name)
+    if isinstance(gpu, VirtualGPU):
+        return gpu.model
+    return catalogue.find_device(gpu.name, torch.cuda.get_device_properties(0).total_memory)
 
 
 def describe(gpu: AttachedGPU) -> str:

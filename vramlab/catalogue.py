@@ -32,6 +32,7 @@ __all__ = [
     "common",
     "family_of",
     "find",
+    "find_device",
     "link_bytes_per_s",
     "models",
     "names",
@@ -111,6 +112,24 @@ def find(name: str) -> GPUModel:
     name, *settings = split_settings(name)
     gpu = _find(name)
     return with_figures(gpu, settings, _table().of_capability) if settings else gpu
+
+
+def find_device(product_name: str, total_bytes: int) -> GPUModel:
+    """Find the GPU that CUDA describes.
+
+    Args:
+        product_name: what `torch.cuda.get_device_name` returns. Several GPUs can have the same; the
+            one whose memory is nearest is meant.
+        total_bytes: `total_memory` of its device properties.
+
+    Raises:
+        UnknownGPUError: no GPU has that product name.
+    """
+    key = _key(product_name)
+    alike = [name for product, name in _table().product_names() if _key(product) == key]
+    if not alike:
+        return find(product_name)
+    return min(map(_table().model, alike), key=lambda gpu: abs(gpu.total_bytes - total_bytes))
 
 
 def split_settings(text: str) -> list[str]:

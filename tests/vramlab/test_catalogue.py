@@ -358,6 +358,29 @@ def test_the_link_to_the_host_need_not_be_pci_express() -> None:
     assert catalogue.find("GH200").host_bandwidth_bytes_per_s == 450_000_000_000
 
 
+@pytest.mark.parametrize(
+    ("product_name", "total_bytes", "name"),
+    [
+        ("NVIDIA GeForce RTX 4060 Ti", 8 * GIB, "RTX-4060-Ti-8GB"),
+        ("NVIDIA GeForce RTX 4060 Ti", 16 * GIB, "RTX-4060-Ti-16GB"),
+        ("NVIDIA GeForce RTX 2060", 12 * GIB, "RTX-2060-12GB"),
+        ("NVIDIA GeForce RTX 2060", 5738 * MIB, "RTX-2060"),
+        ("Orin", 30 * GIB, "Jetson-AGX-Orin-32GB"),
+        ("NVIDIA H100 80GB HBM3", GIB, "H100"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9984 * MIB, "H100-1g.10gb"),
+    ],
+)
+def test_a_device_is_told_from_others_of_its_name_by_memory(
+    product_name: str, total_bytes: int, name: str
+) -> None:
+    assert catalogue.find_device(product_name, total_bytes).name == name
+
+
+def test_an_unknown_device_is_the_catalogues_error() -> None:
+    with pytest.raises(UnknownGPUError, match="No GPU named 'NVIDIA GeForce RTX 6090'"):
+        catalogue.find_device("NVIDIA GeForce RTX 6090", GIB)
+
+
 # ---- MIG slices ----
 
 

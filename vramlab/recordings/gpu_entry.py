@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ def measured_entry() -> str:
         f"torch {machine['torch']}, CUDA {machine['cuda']}"
     )
     lines = [
-        f"# {_comment(properties['name'], family, capability)}",
+        f"# {_comment(properties, family)}",
         "[[gpu]]",
         f'name = "{_name(properties["name"])}"',
         "aliases = []",
@@ -101,16 +102,17 @@ def _of_the_bus() -> dict[str, int]:
     return {}
 
 
-def _comment(product: str, family: str | None, capability: tuple[int, int]) -> str:
+def _comment(properties: Mapping[str, Any], family: str | None) -> str:
     try:
-        known = f"The catalogue has it as {catalogue.find(product).name}."
+        gpu = catalogue.find_device(properties["name"], properties["total_memory"])
+        known = f"The catalogue has it as {gpu.name}."
     except UnknownGPUError:
         known = "The catalogue does not have it yet: please add it to vramlab/gpus.toml."
     if family:
         return f"{known} FLOP/s and NVLink follow from its family; a datasheet's replace them."
-    major, minor = capability
+    capability = f"{properties['major']}.{properties['minor']}"
     return (
-        f"{known} No family has compute capability {major}.{minor}: add one, with FLOP a clock, or "
+        f"{known} No family has compute capability {capability}: add one, with FLOP a clock, or "
         "the datasheet's FLOP/s."
     )
 

@@ -41,7 +41,7 @@ def gpu_model(recording: RecordingFile) -> GPUModel:
     """
     properties = recording.machine["properties"]
     try:
-        known = catalogue.find(recording.machine["gpu"])
+        known = catalogue.find_device(recording.machine["gpu"], properties["total_memory"])
     except UnknownGPUError:
         known = _nearest((properties["major"], properties["minor"]))
     said: dict[str, Any] = {

@@ -46,6 +46,18 @@ def test_several_gpus_are_compared_by_one_run(
     assert "total_bytes" not in large["gpu_facts"]
 
 
+def test_gpus_can_have_figures_of_the_callers_own(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gpus.json"
+    gpus = "T4,H100,memory=60GiB,H100-1g.10gb"
+    assert main(["run", "--gpu", gpus, "--json", str(path), program, "5"]) == 0
+    told = json.loads(path.read_text())
+    assert [each["gpu"] for each in told["gpus"]] == ["H100-1g.10gb", "T4", "H100,memory=60GiB"]
+    assert told["smallest"] == "H100-1g.10gb"
+    assert "The smallest on which it fits: H100-1g.10gb, 9.75 GiB." in capsys.readouterr().out
+
+
 def test_the_largest_value_is_found(
     program: str,
     tmp_path: Path,
@@ -92,6 +104,8 @@ def test_an_option_of_the_program_is_named(
         (["--gpu", "all", "--html", "page.html"], "--html is of one run"),
         (["--gpu", "T4,L4", "--largest", "--batch"], "--largest is for one GPU"),
         (["--gpu", "T4,T5"], "No GPU named 'T5' in the catalogue."),
+        (["--gpu", "T4,,L4"], "invalid --gpu 'T4,,L4': a name is missing"),
+        (["--gpu", "T4,memory=60GB"], "invalid 'memory=60GB': '60GB' is no size"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -227,8 +229,16 @@ def test_a_program_that_never_detaches_ends_cleanly(tmp_path: Path) -> None:
 def test_the_attached_gpu_is_found_in_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
     with VirtualGPU("L4"):
         assert catalogue_model() is catalogue.find("L4")
-    monkeypatch.setattr(attachment, "attached", lambda: RealGPU("NVIDIA A100-SXM4-40GB", 1))
-    assert catalogue_model() is catalogue.find("A100-40GB")
+    for product_name, name in [
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+        ("NVIDIA GeForce RTX 4060 Ti", "RTX-4060-Ti-8GB"),
+        ("NVIDIA GeForce RTX 4060 Ti", "RTX-4060-Ti-16GB"),
+    ]:
+        real, model = RealGPU(product_name, 1), catalogue.find(name)
+        properties = SimpleNamespace(total_memory=model.total_bytes)
+        monkeypatch.setattr(attachment, "attached", Mock(return_value=real))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", Mock(return_value=properties))
+        assert catalogue_model() is model
     monkeypatch.setattr(attachment, "attached", lambda: None)
     with pytest.raises(RuntimeError, match=r"no GPU is attached: call vramlab\.attach\(\) first"):
         catalogue_model()

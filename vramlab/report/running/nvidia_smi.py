@@ -25,13 +25,15 @@ _PRINT = "import sys; sys.stdout.write(sys.argv[1])"
 
 def _total_bytes(index: int) -> int:
     """What NVML says, which is more than CUDA does: a part is the driver's."""
-    gpu = ATTACHED.newest
-    model = catalogue.find(torch.cuda.get_device_name(index)) if gpu is None else gpu.model
-    return model.nvml_total_bytes
+    return int(torch.cuda.get_device_properties(index).total_memory) + _reserved_bytes(index)
 
 
 def _reserved_bytes(index: int) -> int:
-    return _total_bytes(index) - int(torch.cuda.get_device_properties(index).total_memory)
+    gpu = ATTACHED.newest
+    if gpu is not None:
+        return gpu.model.driver_reserved_bytes
+    properties = torch.cuda.get_device_properties(index)
+    return catalogue.find_device(properties.name, properties.total_memory).driver_reserved_bytes
 
 
 def _free_bytes(index: int) -> int:
