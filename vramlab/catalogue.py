@@ -165,8 +165,8 @@ def _is_sold_as(gpu: GPUModel, gigabytes: int) -> bool:
 
 def _explain_unknown(name: str) -> str:
     """Say that no GPU has that name, and what comes closest."""
-    wanted, keys = _key(name), _all_keys()
-    family = _distinct(found for key, found in keys if wanted and wanted in key)
+    wanted = _parts(name)
+    family = _distinct(found for spelling, found in _spellings() if wanted in _parts(spelling))
     if 0 < len(family) <= _MOST_NAMED:
         hint = f"It could be {_either(family)}: say which."
     else:
@@ -178,7 +178,7 @@ def _explain_unknown(name: str) -> str:
 
 def _nearest(name: str) -> list[str]:
     """Name GPUs that are called alike, first those with the same number."""
-    wanted, keys = _key(name), dict(_all_keys())
+    wanted, keys = _key(name), {_key(spelling): found for spelling, found in _spellings()}
     close = difflib.get_close_matches(wanted, keys, n=4 * _MOST_NAMED, cutoff=0.5)
     numbers = _MODEL_NUMBER.findall(wanted)
     close.sort(key=lambda key: not any(number in key for number in numbers))
@@ -199,6 +199,12 @@ def _either(choices: list[str]) -> str:
 
 def _distinct(items: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(items))
+
+
+def _parts(name: str) -> str:
+    """Take letters and numbers apart: `A100` is in ` a 100 40 gb `, and not in ` rtx a 1000 `."""
+    parts = re.findall(r"[a-z]+|\d+", name.lower())
+    return f" {' '.join(part for part in parts if part not in _MARKETING)} "
 
 
 def _key(name: str) -> str:
@@ -226,10 +232,9 @@ def _by_key() -> dict[str, str]:
 
 
 @functools.cache
-def _all_keys() -> tuple[tuple[str, str], ...]:
-    """Give the keys of all spellings with their GPUs, also of shared product names."""
-    spellings = (*_table().spellings(), *_table().product_names())
-    return tuple((_key(spelling), name) for spelling, name in spellings)
+def _spellings() -> tuple[tuple[str, str], ...]:
+    """Give all spellings with their GPUs, also product names that several GPUs have."""
+    return (*_table().spellings(), *_table().product_names())
 
 
 @functools.cache

@@ -80,7 +80,8 @@ def test_every_name_of_a_gpu_finds_that_gpu(gpu: catalogue.GPUModel) -> None:
     for name in (gpu.name, *gpu.aliases):
         assert catalogue.find(name) is gpu
     # Two GPUs can have the same product name: an RTX 4060 Ti with 8 GB, and one with 16 GB.
-    alike = [other.name for other in catalogue.models() if other.product_name == gpu.product_name]
+    product = gpu.product_name.lower()
+    alike = [other.name for other in catalogue.models() if other.product_name.lower() == product]
     try:
         found = catalogue.find(gpu.product_name).name
     except UnknownGPUError as unknown:
