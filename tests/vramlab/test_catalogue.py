@@ -333,7 +333,7 @@ def test_estimates_name_gpus_of_the_catalogue_and_their_figures(gpu: catalogue.G
     assert gpu.is_estimated("total_bytes")
     assert not other.is_estimated("total_bytes")
     assert (gpu.nvml_total_bytes, gpu.total_bytes) == (nvml_mib * MIB, (nvml_mib - kept_mib) * MIB)
-    if "with driver" not in gpu.sources["total_bytes"]:
+    if "in a public log" not in gpu.sources["total_bytes"]:
         assert round(other.driver_reserved_bytes / MIB) == kept_mib
 
 
