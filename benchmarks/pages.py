@@ -32,9 +32,9 @@ from benchmarks import (
 from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
 from benchmarks.results import RECORDINGS, RESULTS_FILE, ROOT, Results
-from benchmarks.scores import Comparison, cases_table, summary_table
+from benchmarks.scores import Comparison, cases_table, summary, summary_table
 from docs.builder import address, formula_pages
-from docs.builder.sources import lessons_table, workshops_of, workshops_table
+from docs.builder.sources import lessons_table, parts_table, workshops_of, workshops_table
 from vramlab.commands import rules
 from vramlab.kernels import TABLE
 from vramlab.progress import working
@@ -44,7 +44,10 @@ PAGES = (
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("accuracy", "coverage", "native", "planning", "formulas")
+        for name in (
+            *("accuracy", "coverage", "course", "formulas"),
+            *("native", "planning", "scripts"),
+        )
     ),
     *(ROOT / "docs" / f"cheat_sheet_{part.number}.md" for part in PARTS),
 )
@@ -70,6 +73,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "accuracy": lambda: "\n\n".join(
             (summary_table(in_words, results.comparisons), _made_with(results))
         ),
+        "accuracy-short": lambda: summary(next(iter(TOOLS)), results.comparisons),
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
         "rules": lambda: "\n\n".join(
             (rules.summary(TABLE.surest_first()) + ".", rules.markdown(TABLE.surest_first()))
@@ -92,9 +96,10 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "formulas": formula_pages.formulas_markdown,
         "formula-checks": lambda: formula_pages.checks_markdown(checks),
         **sheets,
-        "paths": lambda: paths_table(folder="lessons/"),
-        "workshops": lambda: workshops_table(workshops_of(ROOT), "exercises/"),
-        "lessons": lambda: lessons_table(sorted((ROOT / "lessons").glob("*.ipynb")), "lessons/"),
+        "parts": lambda: parts_table(ROOT, "lessons/"),
+        "paths": lambda: paths_table(folder="../lessons/"),
+        "workshops": lambda: workshops_table(workshops_of(ROOT), "../exercises/"),
+        "lessons": lambda: lessons_table(sorted((ROOT / "lessons").glob("*.ipynb")), "../lessons/"),
     }
 
 

@@ -92,6 +92,17 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
+def summary(tool: str, comparisons: Sequence[Comparison]) -> str:
+    """Say in two sentences how close a tool comes to all cases."""
+    found = score(tool, comparisons)
+    cases = found.documents + found.recordings
+    return (
+        f"Of {cases} figures that were published or recorded on real GPUs, {found.equal} are equal "
+        f"to the byte.\nThe median error is {percent(found.median)}, the largest "
+        f"{percent(found.worst)}."
+    )
+
+
 def summary_table(tools: Mapping[str, tuple[str, str]], comparisons: Sequence[Comparison]) -> str:
     """One line for each tool.
 

@@ -10,7 +10,7 @@ The list is in stranger_scripts.py. Every script is fetched at its commit into a
 and thrown away afterwards; nothing of it is kept in this project. Data sets are not fetched: where
 a script wants one, random numbers of the right form take its place (stranger_data.py), which
 changes no byte of memory. Beside the project's own packages the scripts want those of `PACKAGES`.
-The table of README.md is made from strangers.json.
+The table of docs/scripts.md is made from strangers.json.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
 
 
 def markdown(tried: Sequence[Tried]) -> str:
-    """Give the table for README.md."""
+    """Give the table for docs/scripts.md."""
     header = (
         "| script | `vramlab run` ... | outcome | needed | s |\n| --- | --- | --- | --- | --- |"
     )

@@ -1,6 +1,6 @@
 """What imports what: pictures and grades know measurements, and never the other way round.
 
-The order is that of the tables in README.md, which say so.
+The order is that of the tables in docs/architecture.md, which say so.
 
 Machines with GPUs that people record on often have no Jupyter packages.
 """
@@ -46,8 +46,8 @@ def _imports(module: Path) -> Iterator[str]:
 
 
 def tables() -> dict[str, list[set[str]]]:
-    """The parts of each package as README.md lists them, from what knows least on: as paths."""
-    text = (ROOT / "README.md").read_text()
+    """The parts of each package, from what knows least on, as docs/architecture.md lists them."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
     found = {}
     for package in FOLDERS:
         table = text.partition(f"\n**`{package}`**")[2].partition("\n**`")[0]

@@ -161,6 +161,26 @@ def lessons_table(lessons: Iterable[Path], folder: str = "") -> str:
     return "\n".join([*rows, *(_row(lesson, folder) for lesson in lessons)])
 
 
+def parts_table(root: Path, folder: str = "") -> str:
+    """Show the parts of the course with their lessons as a table in Markdown.
+
+    Args:
+        root: the checkout.
+        folder: where lessons are, seen from the page that shows the table; such as `lessons/`.
+    """
+    rows = ["| part | lessons |", "| --- | --- |"]
+    for part in PARTS:
+        links = (f"[{_title(root, stem)}]({folder}{stem}.ipynb)" for stem in part.stems())
+        rows.append(f"| {part.number}. {part.title} | {', '.join(links)} |")
+    return "\n".join(rows)
+
+
+def _title(root: Path, stem: str) -> str:
+    """Give `The CUDA context` for `01_cuda_context`: what its notebook is called."""
+    opening = nbformat.read(root / "lessons" / f"{stem}.ipynb", as_version=4).cells[0].source
+    return str(opening).partition("\n")[0].partition(" · ")[2].partition(":")[0]
+
+
 def workshops_table(workshops: Iterable[Path], folder: str) -> str:
     """Each workshop with the lessons that it builds on and its minutes, as a table in Markdown.
 
