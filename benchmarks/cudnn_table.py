@@ -47,7 +47,10 @@ RECORDED = (
     "experiment/checkpoint-resnet1000",
 )
 """Entries of recordings that have convolutions, beside the zoo's workloads."""
-_PER_GPU_ORDER = ("H200", "A100-40GB", "T4", "RTX-3060", "RTX-4090", "B200")
+_PER_GPU_ORDER = (
+    *("H200", "A100-40GB", "T4", "RTX-3060", "RTX-4090", "B200", "RTX-5090", "B300"),
+    *("Jetson-AGX-Thor", "Jetson-AGX-Orin-64GB"),
+)
 """One GPU of each compute capability, the most asked for first."""
 _V100 = "V100-16GB"
 _OF_V100 = 91002

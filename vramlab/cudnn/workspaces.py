@@ -155,8 +155,9 @@ def _description(model: GPUModel, benchmark: bool) -> str:
 
     The capability alone decides the first plan: 150 random convolutions got the same answers
     for all GPUs of a capability in the catalogue (7.0, 8.0, 8.6, 8.9 and 9.0), of cuDNN 9.19.0 and
-    of 9.20.0. Of the other plans, H100 and H200 differ in 5 of 49 convolutions of the table, in the
-    largest workspace of one; A100s, L4 and RTX-4090, and the GPUs of capability 8.6 in none.
+    of 9.20.0, and 100 for RTX-5060 and RTX-5090, of 9.20.0. Of the other plans, H100 and H200
+    differ in 5 of 49 convolutions of the table, in the largest workspace of one; A100s, L4 and
+    RTX-4090, and the GPUs of capability 8.6 in none.
     """
     if benchmark:
         return cudnn_json(model, _CUDA_VERSION)
