@@ -30,7 +30,8 @@ def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, plan:
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": plan.zero == 3}
     if plan.run.dtypes.master:
         compute = getattr(torch, plan.run.dtypes.compute)
-        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=compute)
+        # Gradients are reduced in it, too: from PyTorch 2.15 on only if that is said.
+        options["mp_policy"] = MixedPrecisionPolicy(compute, compute)
     if plan.optimizer_on_host:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     for layer in layers:

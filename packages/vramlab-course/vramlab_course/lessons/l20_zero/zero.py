@@ -71,7 +71,8 @@ class ZeroTraining:
         self.groups = groups_of(self.model)
         options: dict[str, Any] = {"reshard_after_forward": stage == 3}
         if precision == "mixed":
-            options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+            # Gradients are reduced in it, too: from PyTorch 2.15 on only if that is said.
+            options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16)
         if offload:
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
         for layer in self.model:
