@@ -208,11 +208,6 @@ def _dropout_state(where: PathContext, input: Tensor) -> Tensor:
     return _dropout_states[where.device]
 
 
-def free_dropout_state(device: VirtualDevice) -> None:
-    """Give a GPU's random numbers back, which PyTorch never does."""
-    _dropout_states.pop(device, None)
-
-
 def _copied_into(buffer: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
     """Copy weights into a buffer of another dtype, so that gradients go back to them."""
     copies = []
