@@ -206,7 +206,11 @@ def test_what_cannot_be_is_said_before_torch_is_imported() -> None:
         (("gpt2", "--heads", "7"), "a width of 768 cannot be shared by 7 heads"),
         (("gpt2", "--heads", "0"), "heads is 0; it must be 1 at least"),
         (("gpt2", "--layers", "0"), "0 layers cannot make 1 stages: there are too few"),
-        (("gpt2", "--gpu", "A100"), "It could be A100-40GB or A100-80GB: say which."),
+        (
+            ("gpt2", "--gpu", "A100"),
+            "It could be A100-40GB, A100-80GB, A100-PCIE-40GB or A100-PCIE-80GB: say which.",
+        ),
+        (("gpt2", "--gpu", "H100,memory=60GB"), "'60GB' is no size: write it like '12 GiB'"),
         (("gpt2", "--zero", "2"), "ZeRO-2 divides among data-parallel ranks, but data is 1"),
         (("gpt2", "--tensor", "2"), "2 tensor-parallel ranks cannot share 50257 words"),
         (("gpt2", "--precision", "int8"), "no precision 'int8'; there are: float32, autocast"),

@@ -356,7 +356,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(
     assert unwritable.err.startswith(f"vramlab: can't write '{folder}")
     unknown = Run(capsys, tmp_path, MLP, gpu="T5")
     assert unknown.status == 2
-    assert unknown.err.startswith("vramlab: No GPU named 'T5' in the catalogue. Known GPUs: T4, ")
+    assert unknown.err.startswith("vramlab: No GPU named 'T5' in the catalogue. Closest: T4. ")
     assert len(unknown.err.splitlines()) == 1
     with pytest.raises(SystemExit) as leaving:
         main(["run"])
