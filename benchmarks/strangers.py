@@ -2,9 +2,6 @@
 
     python -m benchmarks.strangers                          run all, and write strangers.json
     python -m benchmarks.strangers nanoGPT --mirror FOLDER  run some, from clones that are there
-    python -m benchmarks.strangers nanoGPT --show           let what the script prints through
-    python -m benchmarks.strangers --new                    run those that strangers.json lacks
-    python -m benchmarks.strangers --failed                 run those that ended without an answer
 
 The list is in stranger_scripts.py. Every script is fetched at its commit into a temporary folder
 and thrown away afterwards; nothing of it is kept in this project. Data sets are not fetched: where
@@ -85,16 +82,13 @@ class Tried:
     """How long it took here."""
 
 
-def run_stranger(
-    stranger: Stranger, mirror: Path | None, *, engine: str = "portable", show: bool = False
-) -> Tried:
+def run_stranger(stranger: Stranger, mirror: Path | None, *, engine: str = "portable") -> Tried:
     """Fetch a script, run it, and say what became of it.
 
     Args:
         stranger: which.
         mirror: a folder with clones, `OWNER+NAME/repo`; None: GitHub.
         engine: which runs it: `portable` or `native`.
-        show: let what it prints on stdout through, and print the rest when it has ended.
 
     Raises:
         subprocess.CalledProcessError: it cannot be fetched.
@@ -105,10 +99,8 @@ def run_stranger(
         folder = checkout / stranger.folder
         stranger.prepare(folder)
         options = ["--json", str(report), "--seconds", str(LIMIT_SECONDS), "--engine", engine]
-        stderr = _run(["vramlab", "run", *options, *shlex.split(stranger.command)], folder, show)
+        stderr = _run(["vramlab", "run", *options, *shlex.split(stranger.command)], folder)
         told = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
-    if show:
-        print(stderr, file=sys.stderr)
     outcome, detail = ending(told, stderr)
     return Tried(
         stranger.name,
@@ -123,14 +115,14 @@ def run_stranger(
     )
 
 
-def _run(words: Sequence[str], folder: Path, show: bool) -> str:
+def _run(words: Sequence[str], folder: Path) -> str:
     """Run a module of Python, and end what it has started if it hangs; give its stderr."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
         [sys.executable, "-m", *words],
         cwd=folder,
         stdin=subprocess.DEVNULL,
-        stdout=None if show else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
@@ -243,27 +235,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names; default: all")
     parser.add_argument("--mirror", type=Path, help="a folder with clones: OWNER+NAME/repo")
-    parser.add_argument("--show", action="store_true", help="show what the scripts print")
     parser.add_argument("--engine", choices=("portable", "native"), default="portable")
-    parser.add_argument("--new", action="store_true", help="those that were never run")
-    parser.add_argument("--failed", action="store_true", help="those without an answer, and new")
     arguments = parser.parse_args()
-    before = {each.name: each for each in (read_results() if RESULTS_FILE.exists() else ())}
     chosen = [
         each
         for each in STRANGERS
         if not arguments.names or any(name in each.name for name in arguments.names)
     ]
-    if arguments.new or arguments.failed:
-        settled = {
-            name for name, each in before.items() if arguments.new or each.outcome in _ANSWERS
-        }
-        chosen = [each for each in chosen if each.name not in settled]
     silent = 0
     for stranger in chosen:
-        tried = run_stranger(
-            stranger, arguments.mirror, engine=arguments.engine, show=arguments.show
-        )
+        tried = run_stranger(stranger, arguments.mirror, engine=arguments.engine)
         silent += tried.outcome == "no report"
         print(f"{tried.name}: {tried.outcome}, {tried.detail}, {tried.seconds:.1f} s", flush=True)
         write_results([tried])

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import strangers
 from benchmarks.stranger_scripts import STRANGERS, Stranger
-from benchmarks.strangers import ending, markdown, read_results, run_stranger
+from benchmarks.strangers import ending, read_results, run_stranger
 from vramlab.cli import parser
 from vramlab.units import GIB
 
@@ -90,10 +90,3 @@ def test_a_script_is_fetched_run_and_thrown_away(tmp_path: Path) -> None:
     assert (tried.outcome, tried.engine) == ("fits", "portable")
     assert not places[0].exists()
     assert strangers.RESULTS_FILE.exists()
-
-
-def test_the_table_links_to_the_state_that_was_tried() -> None:
-    table = markdown(read_results())
-    for each in STRANGERS:
-        assert f"https://github.com/{each.repository}/tree/{each.commit}" in table
-        assert f"`{each.command}`" in table
