@@ -50,11 +50,9 @@ def test_calls_and_programs_have_rows_and_what_differs_alike_is_told_once() -> N
         ("programs", ["zoo/a"]),
     ]
     *_, calls, programs = native.table([*rows, {**rows[1], "torch": "2.13.0"}]).splitlines()
-    differing = "with a named reason: 1 segment-order; without one: in"
-    assert calls == f"- portable, single calls: {differing} `rule/c` (H200 under 2.11.0)."
-    assert programs == (
-        f"- portable, programs: {differing} `zoo/a` (H200 under 2.11.0, H200 under 2.13.0)."
-    )
+    assert "1 segment-order" in calls
+    assert calls.endswith("`rule/c` (H200 under 2.11.0).")
+    assert programs.endswith("`zoo/a` (H200 under 2.11.0, H200 under 2.13.0).")
 
 
 def test_the_picture_of_the_engines_is_what_the_code_says() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 import pytest
 
@@ -34,36 +35,24 @@ def vramlab(*argv: str) -> int:
 
 
 def test_text_groups_rules_by_how_sure_they_are() -> None:
-    assert list(rules.text([SURE, READ])) == [
-        "confirmed by a published figure:",
-        "",
-        "  aten.mm(default, out)",
+    lines = list(rules.text([SURE, READ]))
+    sure, read = (
+        lines.index(op) for op in ("  aten.mm(default, out)", "  aten.topk, aten.sort(stable)")
+    )
+    assert sure < read  # aten.topk stands for all its overloads
+    assert lines[sure + 1 : sure + 3] == [
         "    takes   a clone | a workspace",
         "    source  Blas.cpp",
-        "",
-        "read from PyTorch's source, not yet confirmed on a GPU:",
-        "",
-        "  aten.topk, aten.sort(stable)",  # aten.topk stands for all its overloads
-        "    takes   scratch",
-        "    source  Sort.cu",
-        "",
     ]
 
 
 def test_markdown_escapes_what_would_end_a_cell() -> None:
-    assert rules.markdown([SURE]).splitlines() == [
-        "| op | takes beyond its outputs | source | status |",
-        "| --- | --- | --- | --- |",
-        r"| `aten.mm(default, out)` | a clone \| a workspace | Blas.cpp | "
-        "confirmed by a published figure |",
-    ]
+    *_, row = rules.markdown([SURE]).splitlines()
+    assert r"| a clone \| a workspace | Blas.cpp |" in row
 
 
 def test_summary_counts_each_status() -> None:
-    assert rules.summary([SURE, READ, READ]) == (
-        "3 rules: 1 confirmed by a published figure; "
-        "2 read from PyTorch's source, not yet confirmed on a GPU"
-    )
+    assert re.findall(r"\d+", rules.summary([SURE, READ, READ])) == ["3", "1", "2"]
 
 
 def test_json_has_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,20 +87,15 @@ def test_a_word_chooses_the_ops_that_contain_it(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [
-        ("silu", "aten.silu.default: its kernel takes its outputs and nothing else"),
-        (
-            "aten._fft_c2c",
-            "aten._fft_c2c.default: a library decides the size of its workspace: counted by its "
-            "outputs only",
-        ),
-    ],
+    [("aten.silu.default", "outputs and nothing else"), ("aten._fft_c2c.default", "a library")],
 )
 def test_of_an_op_without_a_rule_it_says_what_is_known(
     name: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert vramlab(name) == 0
-    assert capsys.readouterr().out.splitlines()[0] == said
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"{name}: ")
+    assert said in first
 
 
 def test_an_op_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,23 +108,7 @@ def test_an_op_that_is_named_in_full_tells_its_whole_record(
 ) -> None:
     assert vramlab("aten.index.Tensor") == 0
     shown = capsys.readouterr().out
-    assert shown.splitlines()[0] == (
-        "aten.index.Tensor: a rule says what its kernel takes beyond its outputs"
-    )
-    headings = [line[4:17].rstrip() for line in shown.splitlines()[1:] if line[4:5].strip()]
-    assert headings == [
-        "schema",
-        "handler",
-        "CUDA path",
-        "autocast",
-        "check",
-        "outputs",
-        "layout",
-        "fill",
-        "takes",
-        "source",
-        "status",
-    ]
+    assert shown.startswith("aten.index.Tensor: ")
     assert "vramlab.gpu.ops.indexing.index: " in shown
     assert "TensorAdvancedIndexing.cpp" in shown
     assert max(map(len, shown.splitlines())) <= 100

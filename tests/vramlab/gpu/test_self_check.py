@@ -101,15 +101,14 @@ def test_all_that_is_missing_is_named_with_what_it_is_for(monkeypatch: pytest.Mo
     monkeypatch.delattr(torch.cuda, "_queued_calls")
     with pytest.raises(UnsupportedOnVirtualGPU) as error:
         self_check.check()
-    assert str(error.value).splitlines() == [
-        f"vramlab uses private names that PyTorch {torch.__version__} does not have:",
-        "  torch._C._get_sdp_priority_order, which chooses a kernel of attention as PyTorch "
-        f"does; last seen in PyTorch {text(NEWEST)}",
-        "  torch.cuda._queued_calls, which keeps calls until a GPU is used; last seen in "
-        f"PyTorch {text(NEWEST)}",
-        f"Install a PyTorch that vramlab knows (pip install 'torch{KNOWN_RELEASES}'), or a newer "
-        "vramlab (pip install --upgrade vramlab). If you have both, please report this.",
+    first, *names, last = str(error.value).splitlines()
+    assert str(torch.__version__) in first
+    assert [name.split()[0].strip(",") for name in names] == [
+        "torch._C._get_sdp_priority_order",
+        "torch.cuda._queued_calls",
     ]
+    assert all(name.endswith(text(NEWEST)) for name in names)  # where it was seen last
+    assert f"pip install 'torch{KNOWN_RELEASES}'" in last
 
 
 @pytest.mark.parametrize("version", [str(torch.__version__), AFTER])
@@ -144,7 +143,7 @@ def test_other_arguments_are_an_error_in_a_known_pytorch(
     with pytest.raises(UnsupportedOnVirtualGPU) as error:
         self_check.check()
     first, change, last = str(error.value).splitlines()
-    assert first == f"These take other arguments in PyTorch {torch.__version__}:"
+    assert str(torch.__version__) in first
     assert change.startswith(f"  {owner.__name__}.{name}, which ")
     assert change.endswith(f"takes {takes}, and vramlab knows {known}")
     assert "pip install" in last
