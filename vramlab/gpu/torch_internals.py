@@ -570,7 +570,7 @@ _SINCE: Mapping[str, Version] = {
     "_cuda_cudaCachingAllocator_is_enabled": (2, 12),
     "_cuda_annotateMemory": (2, 14),
     "_cuda_memoryMetadataSupported": (2, 14),
-    "_cuda_hasPrimaryContext": (2, 15),
+    "_cuda_hasPrimaryContext": (2, 14),
 }
 
 CUDA_FUNCTIONS: Mapping[str, Internal] = {

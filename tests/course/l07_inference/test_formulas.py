@@ -13,6 +13,7 @@ from vramlab.units import GIB, KIB, MIB
 from vramlab_course.formulas.bert import Bert
 from vramlab_course.formulas.kv_cache import KVCache
 from vramlab_course.lessons.l07_inference.formulas import bert_peak_bytes, sequential_peak_bytes
+from vramlab_course.rules import RULES
 
 
 def test_the_documents_model_needs_an_output_and_an_input_at_once() -> None:
@@ -27,7 +28,7 @@ def test_the_documents_model_needs_an_output_and_an_input_at_once() -> None:
 @pytest.mark.parametrize("widths", [(1024, 1024), (1024, 4096, 1024), (512, 512, 2048, 2048, 512)])
 def test_the_peak_of_a_chain_is_measured(widths: tuple[int, ...]) -> None:
     rows = 2048
-    with VirtualGPU("T4"), torch.no_grad():
+    with VirtualGPU("T4", torch_version=RULES), torch.no_grad():
         pairs = pairwise(widths)
         model = nn.Sequential(*(nn.Linear(*pair, device="cuda") for pair in pairs))
         x = torch.zeros(rows, widths[0], device="cuda")

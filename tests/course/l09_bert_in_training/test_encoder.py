@@ -9,6 +9,7 @@ from vramlab import VirtualGPU
 from vramlab_course.formulas.bert import Bert
 from vramlab_course.lessons.l09_bert_in_training.encoder import Encoder
 from vramlab_course.lessons.l09_bert_in_training.experiment import IMPLEMENTATIONS
+from vramlab_course.rules import RULES
 
 SIZES = Bert(layers=2, width=256, heads=4, feed_forward=1024)
 BATCH, LENGTH = 16, 512  # all tensors have a multiple of 2 MiB, or less than 1
@@ -22,7 +23,7 @@ def encoder(**how: float) -> Encoder:
 @pytest.mark.parametrize("attention", IMPLEMENTATIONS)
 def test_a_layer_keeps_what_a_layer_of_bert_keeps(attention: str, train: bool) -> None:
     kept = SIZES.kept(BATCH, LENGTH, train=train, attention=IMPLEMENTATIONS[attention])
-    with VirtualGPU("T4"):
+    with VirtualGPU("T4", torch_version=RULES):
         model = encoder().to("cuda").train(train)
         model.use_attention(attention)
         x = torch.zeros(BATCH, LENGTH, SIZES.width, device="cuda")
@@ -38,7 +39,7 @@ def test_a_layer_keeps_what_a_layer_of_bert_keeps(attention: str, train: bool) -
 
 def test_no_dropout_keeps_no_mask() -> None:
     growths = []
-    with VirtualGPU("T4"):
+    with VirtualGPU("T4", torch_version=RULES):
         for train in (False, True):
             model = encoder(hidden_dropout=0, attention_dropout=0).to("cuda").train(train)
             x = torch.zeros(BATCH, LENGTH, SIZES.width, device="cuda")

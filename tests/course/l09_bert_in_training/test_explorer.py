@@ -9,6 +9,7 @@ from vramlab.units import MIB
 from vramlab_course.formulas.bert import Bert
 from vramlab_course.lessons.l09_bert_in_training.experiment import IMPLEMENTATIONS
 from vramlab_course.lessons.l09_bert_in_training.explorer import MODES, bert_explorer, measure_bert
+from vramlab_course.rules import RULES
 
 SMALL = Bert(layers=2, width=128, heads=2, feed_forward=512)
 
@@ -18,7 +19,7 @@ SMALL = Bert(layers=2, width=128, heads=2, feed_forward=512)
 def test_the_forward_pass_keeps_what_is_predicted(mode: str, implementation: str) -> None:
     train, attention = MODES[mode], IMPLEMENTATIONS[implementation]
     # (B, S, W) and (B, S, F) have 16 and 64 MiB: no block keeps an unsplit remainder
-    with VirtualGPU("T4"):
+    with VirtualGPU("T4", torch_version=RULES):
         step = measure_bert(SMALL, 64, 512, train, implementation)
     kept = SMALL.forward_bytes(64, 512, train=train, attention=attention)
     assert step.forward.growth_bytes == kept

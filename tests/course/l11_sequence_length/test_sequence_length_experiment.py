@@ -22,6 +22,7 @@ from vramlab_course.lessons.l11_sequence_length.sequence_length_experiment impor
     chosen_by_torch,
     measure_attention,
 )
+from vramlab_course.rules import RULES
 
 NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -87,7 +88,7 @@ def test_without_a_backward_pass_only_the_output_stays() -> None:
 
 
 def test_in_eval_mode_the_coefficient_is_that_of_the_softmax_alone() -> None:
-    with vramlab.VirtualGPU("A100-40GB", alloc_conf=""):
+    with vramlab.VirtualGPU("A100-40GB", alloc_conf="", torch_version=RULES):
         outcome = experiments.run("bert-sequence-fit", lengths=(512, 1024, 1536), training=False)
     found = outcome.finding("bert-sequence-fit", "a, for each squared token")
     assert found.predicted == 12 * 12 * 4 / 2**20
@@ -99,7 +100,8 @@ def test_in_eval_mode_the_coefficient_is_that_of_the_softmax_alone() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_with_a_fused_kernel_there_is_no_square(training: bool) -> None:
-    with vramlab.VirtualGPU("T4", alloc_conf="expandable_segments:True"):  # no unsplit remainders
+    no_remainders = "expandable_segments:True"
+    with vramlab.VirtualGPU("T4", alloc_conf=no_remainders, torch_version=RULES):
         outcome = experiments.run(
             "bert-sequence-fit", lengths=(512, 1000, 1536), training=training, fused=True
         )

@@ -14,6 +14,7 @@ from vramlab_course.lessons.l13_gradient_accumulation.experiment import (
     attention_of_2023,
     published_difference_bytes,
 )
+from vramlab_course.rules import RULES
 
 
 @pytest.mark.parametrize("name", ["accumulation-linear", "autocast-chain", "precision-modes"])
@@ -30,7 +31,7 @@ def test_predictions_hold_elsewhere(gpu: str, torch_version: str, name: str) -> 
 
 @pytest.mark.parametrize("steps", [2, 8])
 def test_accumulation_in_other_pieces(steps: int) -> None:
-    with VirtualGPU("T4"):
+    with VirtualGPU("T4", torch_version=RULES):
         outcome = experiments.run("accumulation-linear", batch=4096, steps=steps, widths=(512,) * 4)
     later = outcome[f"micro-batch {steps}"]
     assert later.peak_allocated_bytes > outcome["first micro-batch"].peak_allocated_bytes
@@ -51,7 +52,7 @@ def test_attention_of_2023_is_attention() -> None:
 
 
 def test_transformers_adamw_takes_two_roots_at_most() -> None:
-    with VirtualGPU("T4"):
+    with VirtualGPU("T4", torch_version=RULES):
         weights = [nn.Parameter(torch.zeros(1024, 1024, device="cuda")) for _ in range(4)]
         for weight in weights:
             weight.grad = torch.zeros_like(weight)

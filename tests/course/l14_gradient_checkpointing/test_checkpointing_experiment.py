@@ -12,10 +12,12 @@ from vramlab_course.lessons.l14_gradient_checkpointing.checkpoint_claims_experim
     deepest_chains,
 )
 from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_experiment import exchanges
+from vramlab_course.rules import RULES
 
 
+@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context:FutureWarning")  # since 2.15
 def test_every_strategy_takes_what_is_predicted() -> None:
-    with vramlab.VirtualGPU("T4"):
+    with vramlab.VirtualGPU("T4", torch_version=RULES):
         points = exchanges(steps=9, batch=8192, width=64)
     assert len(points) == 10
     for point in points:
@@ -30,7 +32,7 @@ def test_every_strategy_takes_what_is_predicted() -> None:
 
 
 def test_a_whole_extra_forward_is_a_third_and_torch_stops_early() -> None:
-    with vramlab.VirtualGPU("A100-40GB"):
+    with vramlab.VirtualGPU("A100-40GB", torch_version=RULES):
         outcome = experiments.run("checkpoint-slowdown", batch=2, sequence=128)
     # of 24 T W^2 + 4 T S W a layer the last product's 8 T W^2 is not run again; S = W / 6
     again = (24 + 4 / 6 - 8) / (24 + 4 / 6)
@@ -46,7 +48,7 @@ def test_a_whole_extra_forward_is_a_third_and_torch_stops_early() -> None:
 
 
 def test_the_deepest_chain_that_fits() -> None:
-    with vramlab.VirtualGPU("T4"):
+    with vramlab.VirtualGPU("T4", torch_version=RULES):
         depths = deepest_chains(states=32)
     # Two steps hold a state between them, 2 x 8 inside and 5 for going back: 22 of 32. Three hold
     # 2 + 3 x 8 + 5 = 31, and parameters and their gradients more than the one that is left.
@@ -56,7 +58,7 @@ def test_the_deepest_chain_that_fits() -> None:
 
 @pytest.mark.parametrize("name", ["checkpoint-strategies", "checkpoint-sequential"])
 def test_predictions_hold_on_other_gpus_and_sizes(name: str) -> None:
-    with vramlab.VirtualGPU("RTX-4090"):
+    with vramlab.VirtualGPU("RTX-4090", torch_version=RULES):
         outcome = experiments.run(name, steps=9, batch=8192, width=128, **_COUNTS.get(name, {}))
     compared = 0
     for stage in outcome.result.stages:
@@ -86,7 +88,7 @@ def test_the_residual_network_has_its_layers() -> None:
 
 
 def test_a_small_residual_network_keeps_what_is_predicted() -> None:
-    with vramlab.VirtualGPU("T4"):
+    with vramlab.VirtualGPU("T4", torch_version=RULES):
         outcome = experiments.run("checkpoint-resnet1000", blocks=22, batch=4)
     for name in ("stored whole", "segments"):
         stage = outcome[f"{name}: forward"]

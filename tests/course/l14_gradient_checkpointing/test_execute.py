@@ -21,6 +21,7 @@ from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_formulas im
     mlp_sizes,
     moments_bytes,
 )
+from vramlab_course.rules import RULES
 
 STEPS = 6
 SCHEDULES = [
@@ -84,7 +85,7 @@ def test_a_first_step_without_parameters_wants_no_gradient(schedule: Schedule) -
 @each_schedule
 def test_steps_run_as_often_as_simulated(schedule: Schedule) -> None:
     calls = [0] * STEPS
-    with vramlab.VirtualGPU("T4"):
+    with vramlab.VirtualGPU("T4", torch_version=RULES):
         steps = chain(0.0)
         for index, step in enumerate(steps):
             step.register_forward_hook(
@@ -98,7 +99,7 @@ def test_steps_run_as_often_as_simulated(schedule: Schedule) -> None:
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 def test_memory_is_as_predicted_at_every_action(schedule: Schedule, kind: str) -> None:
     batch, width = 8192, 64  # a state has 2 MiB, a weight 16 or 64 KiB
-    with vramlab.VirtualGPU("T4"):
+    with vramlab.VirtualGPU("T4", torch_version=RULES):
         if kind == "linear":
             sizes = linear_sizes(batch, width)
             steps = [nn.Sequential(nn.Linear(width, width, bias=False)) for _ in range(STEPS)]
@@ -131,7 +132,7 @@ def test_memory_is_as_predicted_at_every_action(schedule: Schedule, kind: str) -
 
 
 def test_a_schedule_for_another_chain_is_refused() -> None:
-    with vramlab.VirtualGPU("T4"):
+    with vramlab.VirtualGPU("T4", torch_version=RULES):
         x = torch.zeros(1, 8, device="cuda")
         with pytest.raises(
             ValueError, match="'store all' is a schedule for 4 steps; the chain has"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vramlab import VirtualGPU
 from vramlab.measure import record_transfers
 from vramlab.programs.offloading import HostOptimizer, SavedOnHost, StreamedLayers
+from vramlab_course.rules import RULES
 
 WIDTH = 64
 BATCH = 16
@@ -255,7 +256,7 @@ def test_training_is_the_same_with_streamed_parameters(prefetch: bool) -> None:
 
 @pytest.mark.parametrize(("prefetch", "layers_at_once"), [(False, 1), (True, 2)])
 def test_the_gpu_holds_one_layer_or_two(prefetch: bool, layers_at_once: int) -> None:
-    with VirtualGPU("T4"):
+    with VirtualGPU("T4", torch_version=RULES):
         model, x = StreamedLayers(stages(prefetch), prefetch=prefetch), rows()
         model(x).sum().backward()  # cuBLAS's workspaces
         before = torch.cuda.memory_allocated()

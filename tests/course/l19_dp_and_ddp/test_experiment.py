@@ -7,6 +7,7 @@ import pytest
 from vramlab import VirtualGPU
 from vramlab_course import experiments
 from vramlab_course.experiments import Outcome
+from vramlab_course.rules import RULES
 
 pytestmark = pytest.mark.long
 
@@ -32,7 +33,7 @@ def missed(outcome: Outcome) -> list[str]:
     ids=str,
 )
 def test_data_parallel(sizes: dict[str, int], loss_inside: bool) -> None:
-    with VirtualGPU("T4", 4):
+    with VirtualGPU("T4", 4, torch_version=RULES):
         outcome = experiments.run("data-parallel-step", **sizes, loss_inside=loss_inside)
     assert missed(outcome) == []
     assert len(outcome.result.stages) == 3 * sizes.get("gpus", 4)
@@ -48,7 +49,7 @@ def test_bert() -> None:
 
 @pytest.mark.parametrize("gpu", ["T4", "H200"])
 def test_ddp(gpu: str) -> None:
-    with VirtualGPU(gpu):
+    with VirtualGPU(gpu, torch_version=RULES):
         outcome = experiments.run("ddp-step")
     assert missed(outcome) == []
 

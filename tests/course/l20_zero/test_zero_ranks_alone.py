@@ -16,11 +16,12 @@ from vramlab_course import experiments
 from vramlab_course.lessons.l20_zero import experiment as experiment
 from vramlab_course.lessons.l20_zero import formulas as zero
 from vramlab_course.lessons.l20_zero.experiment import read_rank
+from vramlab_course.rules import RULES
 
 
 @pytest.fixture(autouse=True)
 def gpu() -> Iterator[None]:
-    with VirtualGPU("A100-40GB"):
+    with VirtualGPU("A100-40GB", torch_version=RULES):
         yield
 
 
@@ -67,6 +68,7 @@ def test_offloaded_shards_are_on_the_host_and_travel() -> None:
     assert reading.transfers.to_host_bytes == shard_bytes  # gradients
 
 
+@pytest.mark.skipif(torch.__version__ >= (2, 15), reason="FSDP2 of 2.15 holds less with ZeRO-2")
 @pytest.mark.parametrize(
     ("layers", "width", "ranks"),
     [(4, 1024, 4), (5, 1024, 96)],  # 1024 rows on 96 ranks: 11 each, 1056 in all

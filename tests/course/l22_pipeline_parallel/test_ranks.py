@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 
 import vramlab
 from vramlab.programs.pipeline_schedules import Name
@@ -39,6 +40,14 @@ OUTPUT_BYTES = 32 * 64 * 4
 """An activation of a micro-batch in `chain`, or its gradient."""
 
 
+OLDER_PIPELINING = pytest.mark.skipif(
+    torch.__version__ >= (2, 15),
+    reason="PyTorch 2.15 has a buffer for what is received next, not for each micro-batch, and "
+    "lets go of outputs that were sent: the lesson's formulas are those of releases before",
+)
+
+
+@OLDER_PIPELINING
 @pytest.mark.parametrize(
     ("schedule", "still_sending_bytes"),
     [

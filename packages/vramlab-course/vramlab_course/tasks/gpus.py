@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import vramlab
 from vramlab_classroom.judge.lazy import torch
+from vramlab_course.rules import RULES
 
 if TYPE_CHECKING:
     from vramlab import VirtualGPU
@@ -21,14 +22,14 @@ class GPU:
     """A virtual GPU to be made: its arguments, see `vramlab.VirtualGPU`.
 
     It has a name, so that a grade does not depend on the machine that grades; nor does it on the
-    allocator settings there.
+    allocator settings there, or on how much other releases of PyTorch take.
     """
 
     name: str
     count: int = 1
     values: bool = False
     on_value: Literal["error", "nan", "zero"] = "error"
-    torch_version: str | None = None
+    torch_version: str = RULES
     alloc_conf: str = ""
 
     def attached(self) -> VirtualGPU:

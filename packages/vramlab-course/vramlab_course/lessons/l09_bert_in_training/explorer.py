@@ -14,6 +14,7 @@ from vramlab.units import format_mib, short_size
 from vramlab_course.formulas.bert import PARTS, Bert
 from vramlab_course.lessons.l09_bert_in_training.experiment import IMPLEMENTATIONS
 from vramlab_course.plots import draw_stacks
+from vramlab_course.rules import RULES
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU
@@ -64,7 +65,7 @@ def bert_explorer(
         row[tensor.part] += tensor.size_bytes
     alike = f"layers 1 to {layers}, each" if layers > 1 else "layer 1"
     shown = {"embeddings": rows["embeddings"], alike: rows["layer 0"], "pooler": rows["pooler"]}
-    with VirtualGPU(gpu):
+    with VirtualGPU(gpu, torch_version=RULES):
         step = measure_bert(sizes, batch, length, train, attention)
     peak_bytes = step.step.peak_allocated_bytes
     summary = (

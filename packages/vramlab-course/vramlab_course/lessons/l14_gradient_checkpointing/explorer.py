@@ -30,6 +30,7 @@ from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing.execute imp
 )
 from vramlab_course.lessons.l14_gradient_checkpointing.picture import draw_schedule
 from vramlab_course.programs.chains import linear_chain, prepared
+from vramlab_course.rules import RULES
 from vramlab_course.widgets.controls import choice, slider
 from vramlab_course.widgets.explorer import Explorer, View, explorer
 
@@ -143,7 +144,7 @@ def checkpointing_explorer(
 def play_schedule(strategy: str, steps: int, slots: int) -> Play:
     """Execute a schedule on a fresh virtual GPU."""
     schedule = STRATEGIES[strategy](steps, slots)
-    with VirtualGPU(GPU):
+    with VirtualGPU(GPU, torch_version=RULES):
         x = torch.zeros(BATCH, WIDTH, device="cuda")
         chain = prepared(linear_chain(steps, WIDTH), x)
         before_bytes = torch.cuda.memory_allocated()

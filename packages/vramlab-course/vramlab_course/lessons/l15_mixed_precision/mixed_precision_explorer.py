@@ -14,6 +14,7 @@ from vramlab.programs.master_weights import MasterWeights
 from vramlab.units import format_mib, short_size
 from vramlab_course.lessons.l15_mixed_precision.experiment import autocast
 from vramlab_course.plots import draw_timeline
+from vramlab_course.rules import RULES
 from vramlab_course.widgets.controls import choice, powers, slider
 from vramlab_course.widgets.explorer import View, explorer
 
@@ -81,7 +82,7 @@ def mixed_precision_explorer(
 def measure_mode(mode: str, rows: int, width: int, layers: int, gpu: str) -> PrecisionMemory:
     """Take two steps of AdamW on a fresh virtual GPU; the second is recorded."""
     dtype = torch.bfloat16 if mode.startswith("16 bit") else torch.float32
-    with VirtualGPU(gpu):
+    with VirtualGPU(gpu, torch_version=RULES):
         modules: list[nn.Module] = []
         for _ in range(layers):
             modules += [nn.Linear(width, width, dtype=dtype), nn.ReLU()]

@@ -21,6 +21,7 @@ from vramlab_course.lessons.l19_dp_and_ddp.formulas import (
     in_order,
 )
 from vramlab_course.plots.stacks import draw_stacks
+from vramlab_course.rules import RULES
 from vramlab_course.widgets.controls import choice, powers
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import UnlistedGPU
@@ -95,7 +96,7 @@ def _read_data_parallel(
     sizes: Classifier, gpus: int, batch: int, loss_inside: bool, gpu: str
 ) -> DataParallelReading:
     predicted = DataParallelStep(sizes, gpus, batch, loss_inside)
-    with VirtualGPU(gpu, gpus):
+    with VirtualGPU(gpu, gpus, torch_version=RULES):
         training = DataParallelTraining(sizes, batch)
         training.with_data_parallel(gpus, loss_inside)
         _until_second_backward(training)
@@ -108,7 +109,7 @@ def _read_ddp(
     sizes: Classifier, ranks: int, rows: int, as_view: bool, gpu: str
 ) -> DataParallelReading:
     predicted = DistributedStep(sizes, rows, as_view=as_view)
-    with VirtualGPU(gpu), alone(ranks):
+    with VirtualGPU(gpu, torch_version=RULES), alone(ranks):
         training = DataParallelTraining(sizes, rows)
         training.with_ddp(as_view)
         with record_collectives() as collectives:

@@ -27,6 +27,7 @@ from vramlab_course.lessons.l25_long_context.context_parallel import (
 )
 from vramlab_course.lessons.l25_long_context.formulas import least_block, logits_bytes
 from vramlab_course.programs.ranks import refuse_real_gpu
+from vramlab_course.rules import RULES
 
 LLAMA_8B = llama_sizes(128_256, 4096, 32, 32, 14_336, 8)
 """Source: arXiv 2407.21783 (Llama 3), table 3."""
@@ -44,7 +45,7 @@ WAYS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 def record_long_step(layers: int, tokens: int) -> Timeline:
     """Record forward and backward of Llama 3.1 8B with few layers, all recomputed, in bfloat16."""
     sizes = replace(LLAMA_8B, layers=layers)
-    with VirtualGPU(ROOMY):
+    with VirtualGPU(ROOMY, torch_version=RULES):
         with torch.device("cuda"):
             model = Transformer(sizes, attention="flash", dropout=0.0, checkpointing="full").to(
                 torch.bfloat16
@@ -74,7 +75,7 @@ class LossMemory:
 
 def measure_loss(tokens: int, pieces: int = 0, sizes: Sizes = LLAMA_8B) -> LossMemory:
     """Measure the loss of a text in bfloat16: as it is written, or in pieces, on a roomy GPU."""
-    with VirtualGPU(ROOMY):
+    with VirtualGPU(ROOMY, torch_version=RULES):
         hidden, head = (
             torch.zeros(rows, sizes.width, dtype=torch.bfloat16, device="cuda", requires_grad=True)
             for rows in (tokens, sizes.vocabulary)

@@ -16,6 +16,7 @@ from vramlab_course.lessons.l25_long_context.experiment import (
 )
 from vramlab_course.lessons.l25_long_context.formulas import checkpoints_bytes
 from vramlab_course.plots import draw_stacks
+from vramlab_course.rules import RULES
 from vramlab_course.widgets.controls import choice, powers
 from vramlab_course.widgets.explorer import View, explorer
 from vramlab_course.widgets.gpus import AnyGPU
@@ -39,7 +40,7 @@ def long_context_explorer(
     part = tokens // ranks
     stays_bytes = checkpoints_bytes(part, LLAMA_8B.width, LLAMA_8B.layers)
     loss_bytes = measure_loss(part, 0 if pieces == 1 else pieces).peak_bytes
-    with VirtualGPU(ROOMY):
+    with VirtualGPU(ROOMY, torch_version=RULES):
         shared = measure_shared(way, ranks, tokens)
     rows = {
         "at the loss": {_STAYS: stays_bytes, "temporaries of the loss": loss_bytes},
