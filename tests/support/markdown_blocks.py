@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+_PACKAGES = (ROOT, ROOT / "packages" / "vramlab-course", ROOT / "packages" / "vramlab-classroom")
+
 _BLOCK = re.compile(r"^```(?P<kind>[a-z ]+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -35,11 +37,16 @@ def commands(page: str, program: str, of_kinds: Iterable[str] = ("sh",)) -> list
 
 
 def environment(**added: str) -> dict[str, str]:
-    """The environment of a command: this checkout's package, this Python's programs first."""
+    """The environment of a command: this checkout's packages, this Python's programs first.
+
+    Where tests run with a PyTorch that PYTHONPATH names, so do commands.
+    """
     # Each command would compile the package anew.
     dropped = ("VRAMLAB", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS", "VENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]])
     # As where nothing is set up for the native engine.
     engine = {"VRAMLAB_ENGINE": "portable", "VRAMLAB_CUDNN": "table"}
-    return {**kept, **engine, "PATH": path, "PYTHONPATH": f"{ROOT}", **added}
+    found = [*map(str, _PACKAGES), *filter(None, [kept.get("PYTHONPATH"), added.get("PYTHONPATH")])]
+    named = {"PATH": path, "PYTHONPATH": os.pathsep.join(found)}
+    return {**kept, **engine, **added, **named}
