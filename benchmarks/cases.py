@@ -123,7 +123,7 @@ NO_CASE = {
 
 
 def published_cases() -> Iterator[Case]:
-    """The cases that documents publish."""
+    """Return the cases that documents publish."""
     for figure_id, (program, quantity) in _PROGRAM_OF.items():
         published = figure(figure_id).memory()
         yield Case(
@@ -159,12 +159,12 @@ def published_cases() -> Iterator[Case]:
 
 
 def curve_bytes(length: int) -> int:
-    """The published curve at a length, in bytes: a·s² + b·s + c MiB, rounded to a whole byte."""
+    """Return the published curve at a length, a·s² + b·s + c MiB, rounded to a whole byte."""
     curve = figure(CURVE)
     square, linear, constant = (Decimal(curve.number(part)) for part in range(3))
     return int(((square * length + linear) * length + constant) * MIB)
 
 
 def figure_of(case_name: str) -> str:
-    """The published figure that a case belongs to."""
+    """Return the published figure that a case belongs to."""
     return case_name.partition(":")[0]

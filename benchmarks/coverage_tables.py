@@ -81,7 +81,7 @@ def is_locked() -> bool:
 
 
 def torch_cuda() -> str:
-    """What of torch.cuda's public interface is answered, and what is refused, in which words."""
+    """Return what torch.cuda's public interface answers, and what it refuses in which words."""
     answers = tried()
     refused: dict[str, list[str]] = {}
     for name, said in answers.items():
@@ -135,7 +135,7 @@ def _said(name: str, owner: Any) -> str | None:
 
 
 def _error_of(value: Any) -> str | None:
-    """What calling it raises. What cannot be called is there, and that is its answer."""
+    """Return what calling it raises. What cannot be called is there, and that is its answer."""
     if not callable(value):
         return None
     try:
@@ -146,14 +146,14 @@ def _error_of(value: Any) -> str | None:
 
 
 def c_layer() -> str:
-    """What becomes of each C function under torch.cuda and torch.accelerator."""
+    """Return what becomes of each C function under torch.cuda and torch.accelerator."""
     named = [*CUDA_FUNCTIONS, *sorted(c_functions() - CUDA_FUNCTIONS.keys())]
     rows = [(f"`{name}`", _fate(name)) for name in named]
     return markdown_table(("`torch._C`", "on a virtual GPU"), rows)
 
 
 def c_functions() -> set[str]:
-    """The C functions of torch.cuda that PyTorch's types list, in every build."""
+    """Return the C functions of torch.cuda that PyTorch's types list, in every build."""
     types_of_c = Path(torch.__file__).parent / "_C" / "__init__.pyi"
     return set(re.findall(r"^def (_cuda_\w+)", types_of_c.read_text(encoding="utf-8"), re.M))
 
@@ -167,7 +167,7 @@ def _fate(name: str) -> str:
 
 
 def private_names() -> str:
-    """The private names of PyTorch that vramlab uses besides: what for, and who has them."""
+    """Return the private names of PyTorch that vramlab uses besides: what for, and who has them."""
     rows = [
         (f"`{each.path}`", each.purpose, _versions(each))
         for each in sorted(internals(), key=lambda each: each.path)

@@ -79,7 +79,7 @@ class Usual:
 
 
 def usual_models() -> Mapping[str, Usual]:
-    """The models that are installed here, by name."""
+    """Return the models that are installed here, by name."""
     found: dict[str, Usual] = {"mnist": Usual(_mnist, ((1, 28, 28),), (64, 128), (1, 1000))}
     with vramlab.VirtualGPU("T4"):  # torchvision's CUDA build is not imported without a GPU
         for add in (_torchvision, _timm, _diffusers):
@@ -162,7 +162,7 @@ class _Coded(nn.Module):
 
 
 def _mnist() -> nn.Module:
-    """The network of pytorch/examples/mnist."""
+    """Return the network of pytorch/examples/mnist."""
     return nn.Sequential(
         *(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10)),

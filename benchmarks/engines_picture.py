@@ -41,7 +41,7 @@ class Box:
 
 
 def columns() -> tuple[tuple[Box, ...], tuple[Box, ...]]:
-    """What runs in each engine, from the program down: the portable one, the native one."""
+    """Return what runs in each engine, from the program down: the portable one, the native one."""
     gpus = f"one of the {len(catalogue.models())} in the catalogue"
     stems = ", ".join(library.stem for library in LIBRARIES[:4])
     portable = (
@@ -63,7 +63,7 @@ def columns() -> tuple[tuple[Box, ...], tuple[Box, ...]]:
 
 
 def draw() -> str:
-    """The picture, as SVG."""
+    """Return the picture, as SVG."""
     portable, native = columns()
     step = _BOX + _GAP
     report_y = 40 + (1 + len(portable)) * step
@@ -103,7 +103,7 @@ def draw() -> str:
 
 
 def in_words() -> str:
-    """What the picture shows, for who does not see it."""
+    """Return what the picture shows, for who does not see it."""
     ways = (
         f"{name}: {', '.join(f'{box.name} ({box.more})' for box in boxes)}"
         for name, boxes in zip(("The portable engine", "The native engine"), columns(), strict=True)
@@ -112,7 +112,7 @@ def in_words() -> str:
 
 
 def markdown() -> str:
-    """The picture as a page of docs/ shows it."""
+    """Return the picture as a page of docs/ shows it."""
     return f"![{in_words()}](_static/{PICTURE.name})"
 
 
@@ -146,6 +146,6 @@ def _text(x: int, y: int, text: str, kind: str, anchor: str = "middle") -> str:
 
 
 def _arrow(x: int, y: int, to_y: int, kind: str) -> str:
-    """A line down with a head, so that its color needs no marker of its own."""
+    """Return a line down with a head, so that its color needs no marker of its own."""
     head = f"M{x - 5} {to_y - 9} L{x} {to_y - 2} L{x + 5} {to_y - 9}"
     return f'<path class="{kind}" d="M{x} {y} V{to_y - 2} {head}"/>'

@@ -84,7 +84,7 @@ def by_program(
 
 
 def virtual_gpu(cases: Sequence[Case]) -> Answer:
-    """What the experiments measure, under the conditions that their figures were published under.
+    """Return what the experiments measure under the conditions of their published figures.
 
     The published curve is read at other lengths than its experiment runs: its programs run on the
     default GPU. What was recorded runs on the virtual GPU that stands for the recorded one.
@@ -116,7 +116,7 @@ def _allocated_after_forward(program: Program) -> int:
 
 
 def _experiment_of(case: Case) -> str:
-    """The experiment that has the case's figure: of several the one named as the program."""
+    """Return the experiment that has the case's figure: of several the one named as the program."""
     figure_id = figure_of(case.name)
     names = [n for n in experiments.names() if figure_id in experiments.get(n).figures]
     return case.program if case.program in names else names[0]
@@ -141,7 +141,7 @@ _META = torch.device("meta")
 
 
 def mem_tracker(program: Program) -> Mapping[Quantity, int]:
-    """What MemTracker counts of one step, on meta tensors, after each of its stages.
+    """Return what MemTracker counts of one step, on meta tensors, after each of its stages.
 
     The published steps run the forward pass twice, to see it with and without cuBLAS's workspace.
     Here it runs once: MemTracker keeps what a forward pass saved until a backward pass has come.
@@ -182,7 +182,7 @@ def mem_tracker(program: Program) -> Mapping[Quantity, int]:
 
 
 def torchinfo_summary(program: Program) -> Mapping[Quantity, int]:
-    """The totals of `torchinfo.summary`: input, parameters, and in all.
+    """Return the totals of `torchinfo.summary`: input, parameters, and in all.
 
     It says 'Forward/backward pass size' of all layers' outputs, doubled 'for gradients', and
     'Estimated Total Size' of the sum: that is a training step's peak.
@@ -206,7 +206,7 @@ def torchinfo_summary(program: Program) -> Mapping[Quantity, int]:
 
 
 def accelerate_estimate(program: Program) -> Mapping[Quantity, int]:
-    """The columns 'Total Size' and 'Training using Adam' of `accelerate estimate-memory`.
+    """Return the columns 'Total Size' and 'Training using Adam' of `accelerate estimate-memory`.
 
     The command downloads a model's configuration; here its functions get the model on meta. What it
     says of training is for a batch of one.

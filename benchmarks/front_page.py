@@ -89,7 +89,7 @@ def timeline() -> Timeline:
 
 
 def program() -> str:
-    """A program that a reader can run, with what it prints and what it needs."""
+    """Return a program that a reader can run, with what it prints and what it needs."""
     model = vramlab.VirtualGPU(GPU).model
     needed_bytes = max(timeline().reserved_bytes) + model.context_bytes
     return PROGRAM.format(
@@ -103,7 +103,7 @@ def program() -> str:
 
 @cache
 def picture() -> Picture:
-    """The run over time, drawn."""
+    """Return the run over time, drawn."""
     return draw_timeline(timeline(), title=TITLE, capacity_bytes=_capacity_bytes())
 
 
@@ -126,13 +126,13 @@ def write_picture() -> None:
 
 
 def image() -> str:
-    """The picture as Markdown."""
+    """Return the picture as Markdown."""
     return f"![{picture().alt}]({PICTURE.relative_to(ROOT).as_posix()})"
 
 
 @cache
 def report() -> str:
-    """What `vramlab run` says of the script, up to the lines that hold most, as a block."""
+    """Return what `vramlab run` says of the script, up to the lines that hold most, as a block."""
     command = ("run", "--gpu", GPU, SCRIPT)
     ran = subprocess.run(
         [sys.executable, "-m", "vramlab", *command], cwd=ROOT, capture_output=True, text=True
@@ -141,7 +141,7 @@ def report() -> str:
 
 
 def first_part(text: str) -> str:
-    """The part of a report that is the same each time, up to the first lines that hold most."""
+    """Return the part of a report that is always the same, and the first lines that hold most."""
     _, report, text = text.partition("vramlab run: ")  # lines of progress come before it
     without_time = re.sub(r", \d+\.\d s$", "", f"{report}{text}".strip(), flags=re.MULTILINE)
     head, heading, lines = without_time.partition("Lines that hold most of it")

@@ -63,7 +63,7 @@ def _row(data: Mapping[str, Any], what: str, compared: Sequence[Mapping[str, Any
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The table, and what it leaves open."""
+    """Return the table, and what it leaves open."""
     lines = [
         "| engine | held against | GPU | PyTorch | what | entries equal | numbers equal "
         "| refused |",
@@ -83,7 +83,7 @@ _GROUNDS = {"measured": "the recording of this GPU", "native": "the native engin
 
 
 def _notes(rows: Iterable[Row]) -> list[str]:
-    """What differs, once for all rows in which the same does."""
+    """Return what differs, once for all rows in which the same does."""
     where: dict[str, list[str]] = {}
     for row in rows:
         if row["equal_entries"] < row["entries"]:
@@ -106,7 +106,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def markdown() -> str:
-    """The part of docs/accuracy.md."""
+    """Return the part of docs/accuracy.md."""
     return table(json.loads(RESULTS_FILE.read_text(encoding="utf-8")))
 
 

@@ -173,7 +173,7 @@ def results(comparisons: Iterable[Comparison]) -> dict[str, Any]:
 
 
 def markdown() -> str:
-    """The part of docs/accuracy.md: totals, and every entry that differs."""
+    """Return the part of docs/accuracy.md: totals, and every entry that differs."""
     data = json.loads(RESULTS_FILE.read_text(encoding="utf-8"))
     lines = [
         "| kind | entries | run natively | equal | calls | equal calls | sized by values |",

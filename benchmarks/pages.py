@@ -62,7 +62,7 @@ _PART = re.compile(
 
 
 def parts(results: Results) -> Mapping[str, Callable[[], str]]:
-    """What makes each part, by its name."""
+    """Return what makes each part, by its name."""
     checks = formulas.read_checks()
     sheets = {
         f"cheat-sheet-{part.number}": partial(formula_pages.cheat_sheet, part, checks)
@@ -104,7 +104,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
 
 
 def _shown(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """The published cases, and of recordings the peaks; accuracy.json has the rest."""
+    """Return the published cases, and of recordings the peaks; accuracy.json has the rest."""
     return [one for one in comparisons if one.case.kind == DOCUMENT or one.case.quantity == "peak"]
 
 
@@ -120,7 +120,7 @@ def _made_with(results: Results) -> str:
 
 @neutral.environment()
 def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
-    """A page with every part made anew; KeyError if nobody makes one of its parts."""
+    """Return a page with every part made anew; KeyError if nobody makes one of its parts."""
 
     def fill(part: re.Match[str]) -> str:
         if part["name"] in OF_LOCKED_PYTORCH and not coverage_tables.is_locked():
@@ -132,7 +132,7 @@ def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
 
 
 def stale(pages: tuple[Path, ...] = PAGES) -> list[Path]:
-    """The pages that do not say what they would say if they were written now."""
+    """Return the pages that do not say what they would say if they were written now."""
     made = parts(Results.from_json(RESULTS_FILE.read_text(encoding="utf-8")))
     texts = {page: page.read_text(encoding="utf-8") for page in pages}
     return [page for page, text in texts.items() if filled(text, made) != text]

@@ -65,7 +65,7 @@ Batch = Tensor | Mapping[str, Tensor]
 
 
 def tensors_of(batch: Batch) -> list[Tensor]:
-    """The tensors of a batch."""
+    """Return the tensors of a batch."""
     return [batch] if isinstance(batch, Tensor) else list(batch.values())
 
 
@@ -106,7 +106,7 @@ class Program:
         return model.to(device), {name: tensor.to(device) for name, tensor in batch.items()}
 
     def run(self, model: nn.Module, batch: Batch) -> Any:
-        """The forward pass."""
+        """Run the forward pass, and return its output."""
         with torch.set_grad_enabled(self.grad):
             return model(batch) if isinstance(batch, Tensor) else model(**batch)
 

@@ -37,12 +37,12 @@ _AFTER: Mapping[str, Quantity] = {"backward 1": "after backward"}
 
 
 def recordings(folder: Path) -> list[Path]:
-    """The recordings in a folder, their readable files."""
+    """Return the recordings in a folder, their readable files."""
     return sorted(folder.glob("*.json"))
 
 
 def recorded_cases(folder: Path) -> Iterator[Case]:
-    """What was recorded of programs; zeros have no relative error, and are no cases.
+    """Return what was recorded of programs; zeros have no relative error, and are no cases.
 
     Single calls of ops are left out: they are there for the rules, and no tool speaks of them.
     """
@@ -63,7 +63,7 @@ def recorded_cases(folder: Path) -> Iterator[Case]:
 
 
 def numbers(entry_id: str, stages: Sequence[RecordedStage]) -> dict[Quantity, int]:
-    """The numbers of an entry, in bytes."""
+    """Return the numbers of an entry, in bytes."""
     if not stages:
         return {}
     found: dict[Quantity, int] = {}
@@ -98,7 +98,7 @@ def on_the_virtual_gpu(cases: Sequence[Case], folder: Path) -> dict[str, int]:
 
 @cache
 def zoo_programs() -> Mapping[str, Program]:
-    """The zoo's workloads that train or infer, by the names of their entries."""
+    """Return the zoo's workloads that train or infer, by the names of their entries."""
     return {
         ZOO + workload.id: _program(workload)
         for workload in zoo.WORKLOADS
@@ -151,12 +151,12 @@ _OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def _optimizer(workload: Workload) -> Callable[..., torch.optim.Optimizer]:
-    """The workload's; every AdamW as its loop, the only one that runs everywhere."""
+    """Return the workload's; every AdamW as its loop, the only one that runs everywhere."""
     return _OPTIMIZERS.get(workload.optimizer or "", partial(torch.optim.AdamW, foreach=False))
 
 
 def _transformer(workload: Workload) -> Transformer | None:
-    """The sizes of a language model that is one stack of layers, from its configuration."""
+    """Return the sizes of a language model that is one stack of layers, from its configuration."""
     if not workload.length:
         return None
     with torch.device("meta"):

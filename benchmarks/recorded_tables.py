@@ -14,7 +14,7 @@ from vramlab.units import MIB
 
 
 def first_uses(folder: Path) -> str:
-    """What the process has of each recorded GPU beside the caching allocator, as libraries load."""
+    """Return the memory in use beside the caching allocator, as libraries load, for each GPU."""
     rows = []
     for path in recordings(folder):
         recording = RecordingFile.open(path)

@@ -71,7 +71,7 @@ def _comparison(entry: Mapping[str, Any]) -> Comparison:
 
 
 def installed_versions() -> dict[str, str]:
-    """The tools' versions; torch's without the build's name, as '2.13.0'."""
+    """Return the tools' versions; torch's without the build's name, as '2.13.0'."""
     return {name: version(name).partition("+")[0] for name in _TOOLS}
 
 

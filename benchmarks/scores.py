@@ -22,7 +22,7 @@ class Comparison:
     estimates_bytes: Mapping[str, int]
 
     def error(self, tool: str) -> float:
-        """The relative error of a tool's estimate: 0.25 means off by a quarter of the truth.
+        """Return the relative error of a tool's estimate: 0.25 means off by a quarter of the truth.
 
         An estimate that reads the same as a printed number, to its last digit, has no error.
         """
@@ -85,7 +85,7 @@ def percent(fraction: float | None) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; a bar inside a cell is escaped."""
+    """Return a table in Markdown; a bar inside a cell is escaped."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines
@@ -154,7 +154,7 @@ def cases_table(tools: Iterable[str], comparisons: Iterable[Comparison]) -> str:
 
 
 def _signed(one: Comparison, tool: str) -> str:
-    """The error of an estimate with its sign; empty where the tool claims nothing."""
+    """Return the error of an estimate with its sign; empty where the tool claims nothing."""
     if tool not in one.estimates_bytes:
         return ""
     error = one.error(tool)

@@ -135,7 +135,7 @@ class _Versions(argparse.Action):
 
 
 def _packages() -> list[ModuleType]:
-    """The packages of verbs that are installed, in the order in which they are shown."""
+    """Return the packages of verbs that are installed, in the order in which they are shown."""
     above = [entry.load() for entry in entry_points(group=GROUP)]
     return [commands, *sorted(above, key=lambda package: int(package.ORDER))]
 

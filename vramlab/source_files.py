@@ -123,7 +123,7 @@ def _in_library(path: str) -> tuple[CodeOwner, str] | None:
 
 
 def _name_in_packages(path: str) -> str:
-    """A file's name from the installed package on; empty if it is in none."""
+    """Return a file's name from the installed package on; empty if it is in none."""
     parts = PurePath(path).parts
     folders = [number for number, part in enumerate(parts[:-1]) if part in _INSTALLED]
     if folders:
@@ -141,7 +141,7 @@ def _name_in_packages(path: str) -> str:
 
 @cache
 def _installed_in(folder: str) -> frozenset[str]:
-    """The files and folders that pip has put into a folder or a zip file; mostly none."""
+    """Return the files and folders that pip has put into a folder or a zip file; mostly none."""
     from importlib.metadata import distributions  # takes a while; few programs need it
 
     records = [distribution.read_text("RECORD") for distribution in distributions(path=[folder])]
@@ -151,13 +151,13 @@ def _installed_in(folder: str) -> frozenset[str]:
 
 @cache
 def _folders_of_python() -> tuple[str, ...]:
-    """The folders of the standard library."""
+    """Return the folders of the standard library."""
     return sysconfig.get_path("stdlib"), os.path.dirname(os.__file__)
 
 
 @cache
 def _folder_of_torch() -> str:
-    """The folder that the package `torch` lies in; empty without PyTorch. Does not import it."""
+    """Return the folder of the package `torch`, without importing it; empty if missing."""
     if torch := sys.modules.get("torch"):
         file = getattr(torch, "__file__", None)
     else:
@@ -181,7 +181,7 @@ def _first_part(path: str) -> str:
 
 
 def _below_either(path: str, folder: str) -> str:
-    """A file's name from a folder on, which may have been reached by links; empty elsewhere."""
+    """Return a file's name from a folder on, also through links; empty elsewhere."""
     return next(filter(None, (_below(path, each) for each in _with_and_without_links(folder))), "")
 
 
@@ -191,6 +191,6 @@ def _with_and_without_links(folder: str) -> tuple[str, ...]:
 
 
 def _below(path: str, folder: str) -> str:
-    """A file's name from a folder on; empty if it is not below it."""
+    """Return a file's name from a folder on; empty if it is not below it."""
     start = folder if folder.endswith(os.sep) else folder + os.sep
     return path[len(start) :] if path.startswith(start) else ""

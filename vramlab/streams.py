@@ -78,7 +78,7 @@ def lasting(stream: Any) -> Iterator[Any]:
 
 
 def _own_file_descriptor(stream: Any) -> int | None:
-    """A second file descriptor of the process's own stderr; None if that is not what it is."""
+    """Return a second file descriptor of the process's own stderr; None if replaced."""
     is_own = stream is sys.__stderr__
     try:
         return os.dup(stream.fileno()) if is_own else None

@@ -123,7 +123,7 @@ class AddressSpace:
         return address
 
     def _take_gap(self, size_bytes: int) -> int | None:
-        """The top of the highest gap that is larger: the driver maps more, and cuts it to size."""
+        """Return the top of the highest larger gap: the driver maps more, and cuts it to size."""
         for index in range(len(self._gaps) - 1, -1, -1):
             start, end = self._gaps[index]
             if end - start > size_bytes:

@@ -399,7 +399,7 @@ class CachingAllocator:
     def _best_fit(
         self, pool: BlockPool, block_bytes: int, stream: int, *, skip_expandable: bool = False
     ) -> Block | None:
-        """The smallest cached block of the stream that is large enough, out of the cache.
+        """Return the smallest cached block of the stream that is large enough, out of the cache.
 
         It is a miss, with no further search, when that block may not be split for this request.
         """
@@ -620,7 +620,7 @@ class CachingAllocator:
     def _from_driver(
         self, pool: BlockPool, block_bytes: int, stream: int, requested_bytes: int, context: Any
     ) -> Block | None:
-        """A new segment, or more pages of an expandable one. None: not enough, or not allowed."""
+        """Return a new segment, or more pages of an expandable one; None if there is no room."""
         size_bytes = segment_size(block_bytes, self._large_segment_bytes)
         allowed_bytes = self._allowed_bytes
         if allowed_bytes is not None and self.reserved_bytes + size_bytes > allowed_bytes:

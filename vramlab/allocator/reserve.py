@@ -137,7 +137,7 @@ class Reserve:
         return block
 
     def _lowest_room(self, pool: BlockPool, stream: int, size_bytes: int) -> Block | None:
-        """The lowest run of free and unmapped blocks that `size_bytes` fit into: its first."""
+        """Return the first of the lowest run of free and unmapped blocks with enough bytes."""
         for block in pool.unmapped_blocks(stream):
             first = block.previous if block.previous and block.previous.free else block
             room_bytes = 0

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _notes(machine: dict[str, Any]) -> list[str]:
-    """What is not the same here and there, and may change which ops a program runs."""
+    """Return what is not the same here and there, and may change which ops a program runs."""
     from vramlab.recordings.machine import distribution_version
 
     here = {"torch": distribution_version("torch"), "transformers": None}

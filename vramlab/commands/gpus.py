@@ -121,7 +121,7 @@ def _row(gpu: GPUModel) -> tuple[str, ...]:
 
 
 def _rate(gpu: GPUModel, field: str) -> str:
-    """A FLOP rate in TFLOP/s, or a dash where the GPU has none."""
+    """Return a FLOP rate in TFLOP/s, or a dash where the GPU has none."""
     flops_per_s = getattr(gpu, field)
     if flops_per_s is None:
         return "-"
@@ -159,7 +159,7 @@ def _figures(gpu: GPUModel, names: Sequence[str]) -> list[str]:
 
 
 def _readable(name: str, value: object) -> str:
-    """A figure with its unit. The exact number of bytes comes first, then what people call it."""
+    """Return a figure with its unit: the exact number of bytes first, then a rounded size."""
     match value:
         case None:
             return "not in this GPU"

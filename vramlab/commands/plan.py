@@ -210,7 +210,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _simulate_natively(
     arguments: argparse.Namespace, plan: Plan
 ) -> Callable[[Plan, int], Simulation] | None:
-    """What simulates on the native engine, if that is the one to take.
+    """Return what simulates on the native engine, if that is the one to take.
 
     Raises:
         NativeEngineError: it was asked for and cannot be had.
@@ -269,7 +269,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _model(arguments: argparse.Namespace) -> Sizes | CustomModel:
-    """The model that is named, read or described by sizes.
+    """Return the model that is named, read or described by sizes.
 
     A name is looked for among known ones first; so a folder of the same name is written ./name.
     """

@@ -196,7 +196,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _models(text: str) -> list[GPUModel]:
-    """The GPUs that are asked for.
+    """Return the GPUs that are asked for.
 
     Raises:
         UnknownGPUError: one of them is not in the catalogue.

@@ -58,7 +58,7 @@ def installed(
 
 
 def _of_native_engine(cache: Path) -> Iterator[Installed]:
-    """What `vramlab native setup --cudnn` has fetched: builds.py says how the cache looks."""
+    """Return what `vramlab native setup --cudnn` fetched: see builds.py for the cache."""
     for path in sorted((cache / "builds").glob("*/build.json")):
         try:
             named = json.loads(path.read_text(encoding="utf-8"))["cudnn"]

@@ -55,7 +55,7 @@ def flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
 
 
 def _flash_head_size(head_size: int) -> int:
-    """The head size that flash attention's accumulators have room for."""
+    """Return the head size that flash attention's accumulators have room for."""
     return round_up(head_size, 32 if head_size <= 128 else 64)
 
 
@@ -420,7 +420,7 @@ def _efficient_calls() -> Iterator[OpCall]:
 
 
 def _through(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """The backward pass of an attention op, by autograd, for one GPU thread and handle."""
+    """Return a function that runs an attention op and its backward pass, by autograd."""
 
     def both(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         output = forward(query, key, value)[0]

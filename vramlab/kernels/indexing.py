@@ -36,7 +36,7 @@ def _shape(indices: Iterable[Tensor]) -> tuple[int, ...]:
 
 
 def _broadcast_strides(index: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of `index.expand(shape)`."""
+    """Return the strides of `index.expand(shape)`."""
     missing = len(shape) - index.dim()
     own = zip(index.shape, index.stride(), shape[missing:], strict=True)
     return (0,) * missing + tuple(0 if size != wide else step for size, step, wide in own)
@@ -192,7 +192,7 @@ def nonzero(call: Call, self: Tensor) -> Iterable[Step]:
     status=Status.FROM_SOURCE,
 )
 def masked_scatter(call: Call, self: Tensor, mask: Tensor, source: Tensor) -> Iterable[Step]:
-    """Number the elements that the mask chooses, and write the source's to them in order."""
+    """Count the elements that the mask chooses, and write the source's to them in order."""
     yield OUTPUTS
     wide = mask.expand(torch.broadcast_shapes(self.shape, mask.shape))
     count = wide.numel()

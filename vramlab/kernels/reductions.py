@@ -129,7 +129,7 @@ def _gpu(context: KernelContext) -> GpuThreads:
 
 
 def _wrapped(dims: Sequence[int] | int | None, rank: int) -> frozenset[int]:
-    """The reduced dimensions, counted from 0."""
+    """Return the reduced dimensions, counted from 0."""
     if dims is None or dims == [] or dims == ():
         return frozenset(range(rank))
     listed = (dims,) if isinstance(dims, int) else dims
@@ -139,7 +139,7 @@ def _wrapped(dims: Sequence[int] | int | None, rank: int) -> frozenset[int]:
 def _output_strides(
     output: Tensor, shape: Sequence[int], reduced: frozenset[int]
 ) -> tuple[int, ...]:
-    """An output's strides in bytes along the input's dimensions, 0 where it is reduced."""
+    """Return an output's strides in bytes along the input's dimensions, 0 where it is reduced."""
     strides = iter([stride * output.element_size() for stride in output.stride()])
     if output.dim() == len(shape):  # the reduced dimensions were kept, with size 1
         sizes = zip(shape, output.shape, strides, strict=True)
@@ -148,7 +148,7 @@ def _output_strides(
 
 
 def _dense_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a copy in preserve_format: the same order of dimensions, without holes."""
+    """Return the strides of a copy in preserve_format: the same order, without holes."""
     order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], dim))
     dense = [0] * len(shape)
     stride = 1
@@ -162,7 +162,7 @@ def _dense_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, .
 
 
 def _value_and_index_bytes(value_bytes: int) -> int:
-    """A pair of a value and an int64, aligned to 8 B."""
+    """Return the size of a pair of a value and an int64, aligned to 8 B."""
     return round_up(value_bytes, 8) + 8
 
 
@@ -177,7 +177,7 @@ def _simple(
     dims: Sequence[int] | int | None,
     partial_bytes: Callable[[torch.dtype], int],
 ) -> Iterator[Step]:
-    """Outputs, then a reduction in the result's dtype."""
+    """Take the outputs, then run a reduction in the result's dtype."""
     yield OUTPUTS
     (result,) = call.outputs
     if result is None:

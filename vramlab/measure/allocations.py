@@ -53,7 +53,7 @@ def allocations_table(
 
 
 def _what(attribution: Attribution) -> str:
-    """The category, and the tensor's name if one was seen there."""
+    """Return the category, and the tensor's name if one was seen there."""
     category = str(attribution.category)
     return f"{category}: {attribution.label}" if attribution.label else category
 

@@ -154,7 +154,7 @@ def _in_forward_order(last: Any) -> list[Any]:
 
 
 def _saved(node: Any, owners: _Owners) -> dict[int, SavedPart]:
-    """What a node saves on the GPU or the host, by storage; scalars of the host left out."""
+    """Return what a node saves on the GPU or the host, by storage; scalars of the host left out."""
     parts: dict[int, SavedPart] = {}
     for saved_as, tensor in kept_by(node):
         for key in storages_of(tensor):

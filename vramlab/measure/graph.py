@@ -351,7 +351,7 @@ def _attributes(value: Any) -> Iterator[Any]:
 
 
 def _variables(frame: FrameType) -> list[Any]:
-    """The values of a frame's local variables.
+    """Return the values of a frame's local variables.
 
     CPython up to 3.12 keeps the dictionary that it makes of a function's variables, and with it
     what they held, until the function returns. So it is emptied here.

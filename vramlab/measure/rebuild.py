@@ -214,7 +214,7 @@ class _History:
         self._born.append(block)
 
     def _frames_of(self, entry: Mapping[str, Any]) -> tuple[Frame, ...]:
-        """The frames of a trace entry or of a block, innermost first, as torch gives them."""
+        """Return the frames of a trace entry or of a block, innermost first, as torch does."""
         frames = entry.get("frames", ())
         if id(frames) not in self._stacks:
             self._stacks[id(frames)] = tuple(map(self._line, frames))

@@ -131,7 +131,7 @@ class Replay:
         self._drop(extent)
 
     def _extent_around(self, address: int) -> _Extent | None:
-        """The extent that an address lies inside of (pages may be unmapped from its middle)."""
+        """Return the extent that contains an address; its middle pages may be unmapped."""
         for extent in self._by_address.values():
             if extent.address < address < extent.end:
                 return extent

@@ -86,7 +86,7 @@ class Result(ShownAsTable):
         return f"{self.gpu} (virtual)" if self.virtual else self.gpu
 
     def __getitem__(self, stage: str) -> StageMeasurement:
-        """The stage of that name; the last one if several have it."""
+        """Return the stage of that name; the last one if several have it."""
         for measurement in reversed(self.stages):
             if measurement.name == stage:
                 return measurement

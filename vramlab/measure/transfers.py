@@ -102,7 +102,7 @@ def record_transfers() -> Iterator[Transfers]:
 
 
 def _transfer(source: Tensor, target: Tensor, non_blocking: bool) -> Transfer:
-    """A copy between host and GPU, as it crosses the link."""
+    """Return a copy between host and GPU as it crosses the link."""
     from_gpu = gpu_of(source) >= 0
     # A copy that converts is made in one dtype: blocking ones convert on the host, others on the
     # GPU. Source: copy_kernel_cuda in aten/src/ATen/native/cuda/Copy.cu, PyTorch 2.13.

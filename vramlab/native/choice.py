@@ -106,7 +106,7 @@ def _automatic(version: str | None, portable_only: str) -> Choice:
 
 
 def _nearest_to_installed() -> str | None:
-    """The installed PyTorch's version where that one is set up; None: the newest that is."""
+    """Return the installed PyTorch's version where that one is set up; None: the newest that is."""
     try:
         version = _without_patch(installed_release())
         builds.find(version)

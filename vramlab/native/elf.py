@@ -147,7 +147,7 @@ class _Reader:
         return tuple(self._text(strings, value) for tag, value in entries if tag == _DT_NEEDED)
 
     def _versions(self, count: int) -> tuple[int, ...]:
-        """The number of each symbol's version; 0 and 1 mean none."""
+        """Return the number of each symbol's version; 0 and 1 mean none."""
         section = self._of_kind(_VERSYM)
         if section is None:
             return (0,) * count

@@ -79,7 +79,7 @@ def has_cuda(path: Path) -> bool:
 
 
 def _of_nvidia(library: SharedLibrary) -> list[Symbol]:
-    """The symbols that it needs of NVIDIA's libraries, by their versions or their names."""
+    """Return the symbols that it needs of NVIDIA's libraries, by their versions or their names."""
     return [
         symbol
         for symbol in library.needed
@@ -89,7 +89,7 @@ def _of_nvidia(library: SharedLibrary) -> list[Symbol]:
 
 
 def _libraries(package: str) -> Iterator[Path]:
-    """The shared libraries of a package, or of a path."""
+    """Return the shared libraries of a package, or of a path."""
     path = Path(package)
     if path.is_file():
         yield path

@@ -59,7 +59,7 @@ def stubs(library: Library, file: str, needed: Iterable[Symbol]) -> str:
 
 
 def _compute(library: Library, name: str) -> str:
-    """The macro for work on the GPU: of products, the two ways in which operands lie count."""
+    """Return the macro for work on the GPU; products differ by how their operands lie."""
     if not library.handle_has_stream:
         return "COMPUTE"
     return "MULTIPLY_IN_STREAM" if "gemm" in name.lower() else "COMPUTE_IN_STREAM"

@@ -107,7 +107,7 @@ def _functions(site: Path, capability: tuple[int, int]) -> dict[str, tuple[int, 
 
 
 def _containers(library: Path) -> Iterator[list[_Entry]]:
-    """The entries of each container of a library."""
+    """Return the entries of each container of a library."""
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         section = elf.section(data, ".nv_fatbin")
     at = 0
@@ -131,7 +131,7 @@ def _entries(content: bytes) -> Iterator[_Entry]:
 
 
 def _best(entries: list[_Entry], capability: tuple[int, int]) -> _Entry | None:
-    """The entry that CUDA takes: of the same major capability, the latest that is not later."""
+    """Return the entry that CUDA takes: of the same major version, the latest not above it."""
     wanted = 10 * capability[0] + capability[1]
     fitting = [e for e in entries if wanted // 10 * 10 <= e.architecture <= wanted]
     return max(fitting, key=lambda entry: entry.architecture, default=None)
@@ -145,7 +145,7 @@ def _unpacked(entry: _Entry) -> bytes | None:
 
 
 def _unpacker(kind: int) -> _Unpack | None:
-    """What unpacks, of the system's libraries; None where it is missing."""
+    """Return what unpacks, of the system's libraries; None where it is missing."""
     name = "libzstd.so.1" if kind == _ZSTD else "liblz4.so.1"
     try:
         library = ctypes.CDLL(name)

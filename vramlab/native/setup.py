@@ -155,7 +155,7 @@ def installed_release() -> str:
 
 
 def _release(version: str) -> str:
-    """The release that is meant: `2.11` is 2.11.0, as in what `vramlab run` says is missing."""
+    """Return the release that is meant: `2.11` is 2.11.0, as where `vramlab run` names it."""
     if not re.fullmatch(r"\d+\.\d+(\.\d+\w*(\+[\w.]+)?)?", version):
         raise NativeEngineError(f"{version!r} is no release of PyTorch, such as 2.11.0.")
     return version if version.count(".") > 1 else f"{version}.0"

@@ -255,7 +255,7 @@ class KnownValues(TorchFunctionMode):
             )
 
     def _apart(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that torch.compile made, or an optimizer's, called without this mode.
+        """Return a function that torch.compile made, or an optimizer's, called without this mode.
 
         What it changes in place has another version then, and is known no more.
         """

@@ -44,7 +44,7 @@ def about_bytes(plan: Plan, stage: int | None = None) -> int:
 
 
 def _lasting(plan: Plan, sizes: Sizes) -> tuple[int, int, int]:
-    """What is there from step to step; gradients; what the optimizer takes for a while."""
+    """Return what is there from step to step; gradients; what the optimizer takes for a while."""
     run, dtypes = plan.run, plan.run.dtypes
     weights = kept.parameters_bytes(sizes, dtypes.weights)
     states, extra = kept.states_bytes(sizes, run), kept.step_extra_bytes(sizes, run)
@@ -66,7 +66,7 @@ def _lasting(plan: Plan, sizes: Sizes) -> tuple[int, int, int]:
 
 
 def _gathered(plan: Plan, sizes: Sizes) -> tuple[int, int]:
-    """What FSDP2 has gathered at the loss and in a layer's backward pass.
+    """Return what FSDP2 has gathered at the loss and in a layer's backward pass.
 
     What belongs to no layer, and all layers; or one, and where gradients are scattered, three.
     """
@@ -78,7 +78,7 @@ def _gathered(plan: Plan, sizes: Sizes) -> tuple[int, int]:
 
 
 def _loss(plan: Plan, sizes: Sizes) -> int:
-    """The loss's temporaries: gradients of logits; of ranks that share them, float32 ones."""
+    """Return the loss's temporaries: gradients of logits, in float32 if ranks share them."""
     if not sizes.predicts:
         return 0
     run = plan.run
@@ -90,7 +90,7 @@ def _loss(plan: Plan, sizes: Sizes) -> int:
 
 
 def _buffers(plan: Plan, stage: int) -> int:
-    """What a stage receives into, for each micro-batch."""
+    """Return what a stage receives into, for each micro-batch."""
     ends = (stage > 0) + (stage < plan.pipeline - 1)
     run = plan.run
     return plan.micro_batches * ends * run.between_bytes(plan.transformer.width, run.dtypes.stream)

@@ -103,7 +103,7 @@ def _possible(plan: Plan) -> Iterator[tuple[str, str, Plan]]:
 
 
 def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """Changes that may not be possible."""
+    """Yield changes, of which some may be impossible."""
     if plan.at_a_time > 1:
         half = plan.at_a_time // 2
         yield (

@@ -88,7 +88,7 @@ class CustomTraining(Training):
         }
 
     def _dtype_of(self, given: Input) -> torch.dtype:
-        """The dtype of an input: a model in 16 bit takes no numbers in 32."""
+        """Return the dtype of an input: a model in 16 bit takes no numbers in 32."""
         dtype: torch.dtype = getattr(torch, given.dtype)
         weights: torch.dtype = getattr(torch, self.plan.run.dtypes.weights)
         return weights if dtype == torch.float32 else dtype

@@ -148,7 +148,7 @@ class _Search:
         return None
 
     def _choices(self, i: int, j: int) -> Iterator[Repeated]:
-        """What may be repeated where the lists part next; first what lets them agree longest."""
+        """Return what may be repeated where the lists part next; the longest agreement first."""
         same = _agreeing(self.fewer, i, self.more, j)
         i, j = i + same, j + same
         self.farthest = max(self.farthest, j)

@@ -62,7 +62,7 @@ def _search(module: nn.Module, path: str, fewest: int) -> Iterator[LayerList]:
 
 
 def _pattern(path: str, kinds: list[Hashable]) -> LayerList | None:
-    """The shortest pattern, after as few layers that are not of it as can be."""
+    """Return the shortest pattern, after as few layers that are not of it as can be."""
     length, best = len(kinds), None
     for period in range(1, min(MOST_PERIODS, length // 2) + 1):
         lead = length - period

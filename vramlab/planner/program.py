@@ -153,7 +153,7 @@ class Training:
         return {name: tokens.cuda() for name, is_needed in needed.items() if is_needed}
 
     def _parts(self) -> Iterable[dict[str, Tensor]]:
-        """What the micro-batches of a step are."""
+        """Return what the micro-batches of a step are."""
         divided = {name: each.split(self.plan.at_a_time) for name, each in self.inputs.items()}
         for number in range(self.micro_batches):
             yield {name: parts[number] for name, parts in divided.items()}
@@ -295,7 +295,7 @@ class Training:
         setattr(stage, f"{part}_one_chunk", announced)
 
     def _hidden(self) -> Tensor:
-        """What goes from stage to stage, without memory."""
+        """Return what goes from stage to stage, without memory."""
         plan, run = self.plan, self.plan.run
         return torch.empty(
             plan.at_a_time,
@@ -307,7 +307,7 @@ class Training:
         )
 
     def _logits(self) -> Tensor:
-        """What the last stage gives its loss, without memory: PyTorch 2.11 holds it to that."""
+        """Return the last stage's logits without memory: PyTorch 2.11 checks their shape."""
         plan = self.plan
         return torch.empty(
             plan.at_a_time,

@@ -108,7 +108,7 @@ def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
 
 
 def _step_of_custom(plan: Plan) -> TrainingStep:
-    """A step of a custom model: its lists of layers are shortened, if a third depth confirms it."""
+    """Return a custom model's step, with shortened layer lists if a third depth confirms it."""
     from vramlab.planner.custom_training import make_model
     from vramlab.planner.layers import layer_lists
 
@@ -172,7 +172,7 @@ def _why_layers_differ(plan: Plan) -> str:
 
 
 def _extended(plan: Plan, stage: int, few: int) -> Events:
-    """A step run with a few layers, and with one more, a stage more, a micro-batch more.
+    """Return a step run with a few layers, and with one more, a stage more, a micro-batch more.
 
     Raises:
         NotRepeating: one of these does something else than a repetition.

@@ -176,7 +176,7 @@ def _allocations(timeline: Timeline) -> list[BlockEvent]:
 
 
 def _category(block: BlockLife, category: Category) -> str:
-    """What a block is: as its tensor or its lifetime tells, or gathered and sent.
+    """Return what a block is: as its tensor or its lifetime tells, or gathered and sent.
 
     Gradients that ranks have reduced are theirs to keep.
     """
@@ -185,7 +185,7 @@ def _category(block: BlockLife, category: Category) -> str:
 
 
 def _place(block: BlockLife, part: str) -> str:
-    """The part of a step, and the autograd node or the op that was at work in it."""
+    """Return the part of a step, and the autograd node or the op that was at work in it."""
     if _is_sent(block):
         return f"{part}: {GATHERED}"
     for frame in block.frames:
@@ -202,7 +202,7 @@ def _is_sent(block: BlockLife) -> bool:
 
 
 def _op(block: BlockLife) -> str:
-    """The ATen op that took a block, such as 'mm'; '' if it was none."""
+    """Return the ATen op that took a block, such as 'mm'; '' if it was none."""
     for frame in block.frames:
         if "::_ops::" in frame.function:
             return frame.function.split("::")[2]

@@ -234,7 +234,7 @@ class StreamedLayers(nn.Module):
         return cast(Tensor, torch.func.functional_call(layer, visiting, (x,)))
 
     def _fetch(self, index: int, device: torch.device) -> dict[str, Tensor]:
-        """Copies of a layer's parameters on the GPU, which autograd does not see."""
+        """Return copies of a layer's parameters on the GPU, which autograd does not see."""
         with torch.no_grad(), torch.cuda.stream(self._stream):
             return {
                 name: parameter.to(device, non_blocking=True)

@@ -236,7 +236,7 @@ def _interleaved_order(
 def _alternating(
     forwards: Sequence[StageWork], backwards: Sequence[StageWork], ahead: int
 ) -> list[StageWork]:
-    """Some forward passes ahead; then one forward, one backward; then what is left backward."""
+    """Return some forward passes, then one forward and one backward in turn, then the rest."""
     ahead = min(ahead, len(forwards))
     order = list(forwards[:ahead])
     for forward, backward in zip(forwards[ahead:], backwards, strict=False):

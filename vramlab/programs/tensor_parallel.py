@@ -98,7 +98,7 @@ def plan(division: Division, *, shared_input: bool = True) -> Plan:
 
 
 def _takes(placement: Any) -> PrepareModuleInput:
-    """What comes in is placed so, and needed whole."""
+    """Return a style whose input is placed so, and needed whole."""
     return PrepareModuleInput(
         input_layouts=(placement,), desired_input_layouts=(Replicate(),), use_local_output=False
     )

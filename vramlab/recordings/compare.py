@@ -155,7 +155,7 @@ def compare(
 
 
 def _kind_of_error(told: str | None) -> str:
-    """The name of an exception, from its name and text."""
+    """Return the name of an exception, from its name and text."""
     return (told or "").partition(":")[0]
 
 

@@ -151,7 +151,7 @@ def _reading(moment: str) -> dict[str, Any]:
 
 
 def _nvml_memory() -> dict[str, int] | None:
-    """The device's memory as NVML sees it; None where nvidia-ml-py or its library is missing."""
+    """Return the device's memory as NVML sees it; None without nvidia-ml-py or its library."""
     try:
         import pynvml
     except ModuleNotFoundError:

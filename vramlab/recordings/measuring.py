@@ -80,7 +80,7 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
 
 
 def _read_history(stage_names: Mapping[str, str]) -> tuple[Trace, str | None]:
-    """The trace, or none and why: the stages' numbers are worth keeping without it."""
+    """Return the trace, or none and why: the stages' numbers are worth keeping without it."""
     try:
         history = memory_snapshot()["device_traces"][torch.cuda.current_device()]
         return trace_of_history(history, stage_names), None

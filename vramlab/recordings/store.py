@@ -214,7 +214,7 @@ class RecordingFile:
         return recording
 
     def _other_conditions(self, machine: Mapping[str, Any]) -> list[str]:
-        """What another machine has otherwise, in words; nothing: entries may be added."""
+        """Return what another machine has otherwise, in words; nothing: entries may be added."""
         return [
             f"{key}: {self.machine.get(key)!r} there, {machine.get(key)!r} here"
             for key in SAME_MACHINE
@@ -335,7 +335,7 @@ class RecordingFile:
 
 
 def _short(error: str | None) -> str | None:
-    """An error's name, and the first sentence of what it said."""
+    """Return an error's name, and the first sentence of what it said."""
     return None if error is None else error.splitlines()[0].partition(". ")[0]
 
 

@@ -264,7 +264,7 @@ def _read_of_failure(
 
 
 def _library_hint(ground: Ground, error: BaseException | None) -> str | None:
-    """What to say of a package's library that does not load."""
+    """Return what to say of a package's library that does not load."""
     find = foreign_library_hint if ground.engine == "native" else wheel_hint
     return find(error, str(torch.__version__))
 

@@ -134,7 +134,7 @@ class Reporter:
         return self._children.count + self._processes.reported
 
     def _own_files(self) -> Files:
-        """What is written here: a program that used no GPU leaves what its first child told."""
+        """Return the files to write: without GPU use here, those of the first child stay."""
         used = any(device.context_bytes for device in self._engine.devices())
         if used or not self._child_count():
             return self._files

@@ -133,7 +133,7 @@ def _in_one_word(words: Sequence[str], option: str) -> str:
 
 
 def _value_in(program: Sequence[str], option: str) -> int:
-    """The value that a program is given; 1 if it is given none.
+    """Return the value that a program is given; 1 if it is given none.
 
     Raises:
         VramlabError: it is no whole number.

@@ -144,7 +144,7 @@ def _why(outcomes: Iterable[RunOutcome]) -> Iterator[str]:
 
 
 def _needed(found: RunOutcome) -> str:
-    """The peak; of what did not fit, nobody knows more than that it is more than there was."""
+    """Return the peak; if it did not fit, that it is more than the GPU has."""
     return format_bytes(found.needed_bytes) if found.fits else "-"
 
 

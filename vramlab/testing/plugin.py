@@ -104,7 +104,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Wrapper:
 
 
 def _complaint(item: pytest.Item, request: Request, summary: Summary) -> str:
-    """What is wrong with the memory; empty: nothing."""
+    """Return what is wrong with the memory; empty: nothing."""
     if not any(device.context_bytes for device in summary.devices):
         return "The test put nothing on a cuda device, so that there is no memory to hold to."
     if not request.limits:

@@ -110,7 +110,7 @@ def _infer(workload: Workload, model: nn.Module, batch: Batch, stages: Stages) -
 
 
 def _generate(model: nn.Module, batch: Batch, stages: Stages) -> None:
-    """The most likely token after the prompt, again and again, from the key-value cache."""
+    """Generate the most likely tokens after the prompt, one by one, with the KV cache."""
     with torch.inference_mode():
         with stages.stage("prompt"):
             outputs = model(**batch, use_cache=True)

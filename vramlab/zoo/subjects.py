@@ -136,7 +136,7 @@ def _sentences(vocabulary: int, labels: int) -> Callable[[int, int], Batch]:
 
 
 def _transformers(model: str, config: str, **settings: Any) -> Callable[[str | None], nn.Module]:
-    """A model of transformers, by the names of its class and of its configuration's class."""
+    """Return a model of transformers, by the names of its class and its configuration's."""
 
     def build(attention: str | None) -> nn.Module:
         import transformers

@@ -150,7 +150,7 @@ class _Other(Exception):
 
 
 def _key_of(arg: Any, numbers_count: bool = True) -> Any:
-    """What counts of an argument.
+    """Return what counts of an argument.
 
     Args:
         arg: the argument.

@@ -106,7 +106,7 @@ class Shadow:
         return _set(self._storage, tensor.dtype, tensor.storage_offset(), ones, ones)
 
     def _pattern(self) -> torch.Tensor:
-        """The 16 bytes that repeat."""
+        """Return the 16 bytes that repeat."""
         if self._storage is None:
             assert self._fill is not None
             value, dtype = self._fill
@@ -118,7 +118,7 @@ class Shadow:
 
 
 def _repeated(elements: torch.Tensor) -> torch.Tensor:
-    """The bytes of the first element, as often as there are elements."""
+    """Return the bytes of the first element, as often as there are elements."""
     return elements[:1].view(torch.uint8).repeat(len(elements))
 
 

@@ -53,7 +53,7 @@ def warn(text: str) -> None:
 
 
 def _meant(message: warnings.WarningMessage, innermost: FrameType) -> FrameType | None:
-    """The frame that a warning would have named without vramlab's; None if it names the right one.
+    """Return the frame that a warning would have named without vramlab's; None: it is right.
 
     Where none of vramlab's frames is further in than the one that is named, nothing has shifted.
     """

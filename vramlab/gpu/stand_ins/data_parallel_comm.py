@@ -87,7 +87,7 @@ def broadcast_coalesced(
 
 
 def _chunks(tensors: Sequence[Tensor], buffer_bytes: int) -> Iterator[list[int]]:
-    """Number the tensors that travel together: of one dtype, until they fill the buffer."""
+    """Yield the indices of tensors that travel together: of one dtype, as the buffer fills."""
     open_chunks: dict[torch.dtype, list[int]] = {}
     for number, tensor in enumerate(tensors):
         chunk = open_chunks.setdefault(tensor.dtype, [])

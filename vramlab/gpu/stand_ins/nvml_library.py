@@ -60,7 +60,7 @@ class NvmlDevice(Protocol):
 
 
 def pci_bus(index: int) -> int:
-    """Number the PCI bus of GPU `index`, in domain 0, device 0."""
+    """Return the PCI bus of GPU `index`, in domain 0, device 0."""
     return _FIRST_PCI_BUS + index
 
 

@@ -286,7 +286,7 @@ class TensorOverrides:
         tensor.grad = grad
 
     def _without_values(self, grad: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """A host gradient that C++ takes for a host tensor: one of the two has no values."""
+        """Return a host gradient that C++ takes for a host tensor: one of the two has no values."""
         if record_of(grad if grad.is_meta else tensor) is None:
             return grad  # the program's own meta tensor: C++ will say so
         if not tensor.is_meta:
@@ -342,7 +342,7 @@ class TensorOverrides:
         return _full(tensor, self._dispatcher.values.read("tolist()", tensor)).tolist()
 
     def _readable(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A host tensor as NumPy can have it: unknown values become what the policy answers.
+        """Return a host tensor as NumPy can have it: unknown values become what the policy answers.
 
         Raises:
             TypeError, RuntimeError: as PyTorch does for a tensor on a GPU or one that needs a

@@ -399,7 +399,7 @@ def place_of_storage(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def _frames_of_caller() -> Iterator[dict[str, Any]]:
-    """The frames of the program that calls, innermost first, as a history has them."""
+    """Return the frames of the program that calls, innermost first, as a history has them."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code

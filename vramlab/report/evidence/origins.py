@@ -162,7 +162,7 @@ class Origins(Observer):
         return None if line is None else self._frame(line), None, in_engine
 
     def _frame(self, frame: FrameType) -> Frame:
-        """A frame as data; one object for each line, however often it runs."""
+        """Return a frame as data; one object for each line, however often it runs."""
         key = (frame.f_code, frame.f_lineno)
         known = self._frames.get(key)
         if known is None:

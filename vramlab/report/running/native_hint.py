@@ -54,7 +54,7 @@ def foreign_library_hint(error: BaseException | None, torch_version: str) -> str
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, and those that it was raised from."""
+    """Return an exception, and those that it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -24,7 +24,7 @@ _PRINT = "import sys; sys.stdout.write(sys.argv[1])"
 
 
 def _total_bytes(index: int) -> int:
-    """What NVML says, which is more than CUDA does: a part is the driver's."""
+    """Return what NVML says, which is more than CUDA does: a part is the driver's."""
     return int(torch.cuda.get_device_properties(index).total_memory) + _reserved_bytes(index)
 
 
@@ -125,7 +125,7 @@ def _answer(options: Sequence[str]) -> str:
 
 
 def _chosen(options: Sequence[str], named: Mapping[str, str]) -> list[int]:
-    """The GPUs that `-i 0,1` or `--id=1` names; all of them without it."""
+    """Return the GPUs that `-i 0,1` or `--id=1` names; all of them without it."""
     ids = named.get("--id") or named.get("-i")
     if not ids and "-i" in options[:-1]:
         ids = options[options.index("-i") + 1]

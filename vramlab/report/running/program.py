@@ -157,7 +157,7 @@ def _folder_of(program: Program) -> str:
 
 
 def _status_of(leaving: SystemExit) -> int:
-    """The exit status that python makes of sys.exit(code); words are printed, and mean 1."""
+    """Return the exit status that python makes of sys.exit(code); words are printed, and mean 1."""
     if leaving.code is None:
         return 0
     if isinstance(leaving.code, int):

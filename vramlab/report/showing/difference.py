@@ -191,12 +191,12 @@ def compare_reports(old: dict[str, Any], new: dict[str, Any]) -> ReportDifferenc
 
 
 def _used(report: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """The GPUs that a program used, by CUDA device index."""
+    """Return the GPUs that a program used, by CUDA device index."""
     return {device["index"]: device for device in report["devices"] if device["context_bytes"]}
 
 
 def _unused(index: int) -> dict[str, Any]:
-    """What a report says of a GPU on which there is nothing."""
+    """Return what a report says of a GPU on which there is nothing."""
     return {"index": index, **dict.fromkeys(_TOTALS, 0), "category_bytes": {}, "lines": []}
 
 

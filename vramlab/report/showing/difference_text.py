@@ -91,5 +91,5 @@ def _mib(size_bytes: int) -> str:
 
 
 def _body(table: Table) -> str:
-    """A table without its caption, which stands above it already."""
+    """Return a table without its caption, which stands above it already."""
     return table.markdown().partition("\n\n")[2]

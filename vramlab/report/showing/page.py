@@ -97,7 +97,7 @@ def _parts(summary: Summary, views: dict[int, TimelineView]) -> Iterator[str]:
 
 
 def _memory(device: DeviceUse) -> Table:
-    """What the memory consists of, at the moment that the report tells of."""
+    """Return what the memory consists of, at the moment that the report tells of."""
     return Table(
         caption=title(device),
         header=("", "MiB", "bytes"),

@@ -95,7 +95,7 @@ def _style_of(line: str) -> str:
 
 
 def _bar(device: DeviceUse, width: int) -> Text:
-    """The whole GPU, part by part; what is there takes a character at least."""
+    """Return the whole GPU, part by part; what is there takes a character at least."""
     parts = [row for row in memory_rows(device) if not row.is_total and row.size_bytes]
     used_bytes = sum(row.size_bytes for row in parts)
     whole_bytes = max(device.total_bytes, used_bytes)
@@ -171,7 +171,7 @@ def _stages(device: DeviceUse) -> RenderableType:
 
 
 def _table(first: str, *numbers: str) -> RichTable:
-    """A table without rules: names to the left, numbers to the right, which are never broken."""
+    """Return a table without rules: names to the left, unbroken numbers to the right."""
     table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column(first, overflow="fold", ratio=1 if first.startswith("Lines") else None)
     for name in numbers:
