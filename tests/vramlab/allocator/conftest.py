@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from allocator_invariants import check
 
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory
-from vramlab.allocator.invariants import check
 from vramlab.units import GIB
 
 MakeAllocator = Callable[..., CachingAllocator]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from allocator_invariants import check
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,7 +20,6 @@ from hypothesis.stateful import (
 )
 
 from vramlab.allocator import Block, CachingAllocator, DeviceMemory, segments, snapshot
-from vramlab.allocator.invariants import check
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.units import KIB, MIB
 

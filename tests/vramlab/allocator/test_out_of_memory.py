@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from allocator_invariants import check
 
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory
-from vramlab.allocator.invariants import check
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.units import GIB, MIB
 

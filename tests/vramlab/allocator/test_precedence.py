@@ -6,9 +6,9 @@ The programs ran on the native engine, so PyTorch's own allocator decided: 2.11.
 from __future__ import annotations
 
 import pytest
+from allocator_invariants import check
 
 from vramlab.allocator import CachingAllocator, DeviceMemory, Precedence, precedence_of
-from vramlab.allocator.invariants import check
 from vramlab.gpu import VirtualGPU
 from vramlab.units import GIB, MIB
 

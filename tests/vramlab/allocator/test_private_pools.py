@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from allocator_invariants import check
 
 from tests.vramlab.allocator.conftest import MakeAllocator
 from vramlab.allocator import CachingAllocator, DeviceMemory, segments
-from vramlab.allocator.invariants import check
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.units import GIB, MIB
 

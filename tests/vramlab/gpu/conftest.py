@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from allocator_invariants import check
 
-from vramlab.allocator.invariants import check
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.ops import cudnn_rnn
 

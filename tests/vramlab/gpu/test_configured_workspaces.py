@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from allocator_invariants import check
 from torch import nn
 from torch.cuda import memory
 
-from vramlab.allocator.invariants import check
 from vramlab.gpu import VirtualGPU
 from vramlab.units import KIB
 

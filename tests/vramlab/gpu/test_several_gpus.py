@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from allocator_invariants import check
 from torch import nn
 from torch.cuda import comm
 from torch.nn.parallel import DataParallel, gather, parallel_apply, replicate, scatter
 
-from vramlab.allocator.invariants import check
 from vramlab.gpu import VirtualGPU
 from vramlab.units import MIB
 

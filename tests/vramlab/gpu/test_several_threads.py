@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 import torch
+from allocator_invariants import check
 from torch import nn
 from torch_state import state_of_thread
 
-from vramlab.allocator.invariants import check
 from vramlab.gpu import VirtualGPU
 
 T = TypeVar("T")
