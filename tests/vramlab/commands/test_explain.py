@@ -1,0 +1,69 @@
+"""`vramlab explain`, run as the command line runs it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramlab import cli
+
+LOG = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity; 5.00 GiB "
+    "already allocated; 1.00 GiB free; 6.50 GiB reserved in total by PyTorch)\n"
+)
+
+
+def test_json_has_bytes_and_a_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "oom.log.gz"
+    log.write_bytes(gzip.compress(LOG.encode()))
+    assert cli.main(["explain", "--json", str(log)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["requested_bytes"], found["total_bytes"]) == (2 * 2**30, 8 * 2**30)
+    assert found["reading"] == "fragmentation"  # missing: 2 - 1 = 1 GiB; cached: 6.5 - 5 = 1.5
+
+
+def test_a_dash_reads_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    assert cli.main(["explain", "-"]) == 0
+    assert capsys.readouterr().out.startswith("standard input: 1 out-of-memory message\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no out-of-memory message"),
+        (pickle.dumps({}), "no log, but a pickle"),
+        (b"\x1f\x8bnot gzip", "damaged or cut off"),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_log_is_refused_in_one_line(
+    content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "oom.log"
+    if content is not None:
+        path.write_bytes(content)
+    assert cli.main(["explain", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"vramlab: {path}: ")
+    assert error.count("\n") == 1
+    assert said in error
+
+
+def test_it_needs_no_torch(tmp_path: Path) -> None:
+    log = tmp_path / "oom.log"
+    log.write_text(LOG)
+    program = (
+        "import sys; sys.modules['torch'] = None; from vramlab import cli; "
+        f"sys.exit(cli.main(['explain', {str(log)!r}]))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
