@@ -362,7 +362,7 @@ def _several_ranks(message: OutOfMemory, all_messages: Sequence[OutOfMemory]) ->
 
 
 def _foreign_bytes(message: OutOfMemory) -> int:
-    """What other processes surely have: more than the context that this one may have, too."""
+    """Return what surely belongs to other processes, not to a context of this one."""
     largest_context_bytes = max(gpu.context_bytes for gpu in catalogue.models())
     own_context_bytes = 0 if message.knows_own else largest_context_bytes
     # Less than a context is the driver's, or rounding, and not a process.
