@@ -104,6 +104,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "PyTorch reads them: PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF)",
     )
     parser.add_argument(
+        "--try-allocator",
+        action="store_true",
+        help="after the run, replay its allocations under other settings of PyTorch's allocator, "
+        "and show what each would reserve (portable engine)",
+    )
+    parser.add_argument(
         "--torch-version",
         metavar="VERSION",
         help=f"the PyTorch whose rules to follow: {KNOWN} (default: the installed one, whose "
@@ -179,7 +185,7 @@ def run(arguments: argparse.Namespace) -> int:
     choice = choose(
         arguments.engine,
         arguments.torch_version,
-        portable_only=f"--on-value {arguments.on_value}" if arguments.on_value else "",
+        portable_only=_portable_only(arguments),
     )
     if choice.build is not None:
         return _run_natively(arguments, model, choice)
@@ -223,7 +229,8 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
     from vramlab.sizing.runs import run_once
     from vramlab.sizing.server import RunServer
 
-    for option in filter(partial(getattr, arguments), ("html", "snapshot")):
+    for option in filter(partial(getattr, arguments), ("html", "snapshot", "try_allocator")):
+        option = option.replace("_", "-")
         raise VramlabError(f"--{option} is of one run: leave it out with --largest or several GPUs")
     if arguments.largest and len(models) > 1:
         raise VramlabError("--largest is for one GPU: name one with --gpu")
@@ -261,8 +268,15 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
 
 def _runs_natively(arguments: argparse.Namespace) -> bool:
     """Check whether the runs of this command are on the native engine."""
-    portable_only = f"--on-value {arguments.on_value}" if arguments.on_value else ""
+    portable_only = _portable_only(arguments)
     return choose(arguments.engine, arguments.torch_version, portable_only=portable_only).native
+
+
+def _portable_only(arguments: argparse.Namespace) -> str:
+    """Name the option that only the portable engine has; empty: there is none."""
+    if arguments.try_allocator:
+        return "--try-allocator"
+    return f"--on-value {arguments.on_value}" if arguments.on_value else ""
 
 
 def _tell_log(detail: str) -> None:
@@ -304,7 +318,16 @@ def _run_on_gpu(
     files = Files(**{name: _of_rank(path) for name, path in paths.items()})
     native = NativeGPUs(arguments.gpu, _count(arguments)) if choice.native else None
     processes = Processes(program.command, arguments.steps, files.json, native)
-    reporter = Reporter(engine, children, processes, program.command, folder, stderr, files)
+    reporter = Reporter(
+        engine,
+        children,
+        processes,
+        program.command,
+        folder,
+        stderr,
+        files,
+        try_allocator=arguments.try_allocator,
+    )
     notice = CrashNotice(stderr, folder)
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds, notice)
     with notice, overseer, engine.watch, engine.attached, children, processes:

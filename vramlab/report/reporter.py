@@ -6,14 +6,21 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from vramlab import streams
 from vramlab.progress import working
 from vramlab.report.collect import RunningEngine, summarize
 from vramlab.report.evidence.history import keep_histories
+from vramlab.report.evidence.other_settings import (
+    RequestTape,
+    Trial,
+    settings_table,
+    try_settings,
+)
 from vramlab.report.evidence.program_history import ReportHistory
 from vramlab.report.evidence.watch import Watch
 from vramlab.report.running.children import Children
@@ -48,6 +55,7 @@ class Reporter:
         folder: where it is started.
         stream: where the report goes.
         files: where it goes besides.
+        try_allocator: show the run's allocations under other allocator settings; for a `Watch`.
     """
 
     def __init__(
@@ -59,6 +67,8 @@ class Reporter:
         folder: str,
         stream: Any,
         files: Files,
+        *,
+        try_allocator: bool = False,
     ) -> None:
         self._engine = engine
         self._watch = engine.watch
@@ -68,6 +78,8 @@ class Reporter:
         self._folder = folder
         self._stream = stream
         self._files = files
+        self._try_allocator = try_allocator
+        self._tapes: list[RequestTape] = []
         self._history = (
             ReportHistory(stacks="python")
             if isinstance(self._watch, Watch)
@@ -85,6 +97,8 @@ class Reporter:
         if self._files.snapshot and isinstance(self._watch, Watch):  # the other one has a history
             self._history.install()
             self._history.start()
+        if self._try_allocator and isinstance(self._watch, Watch):
+            self._tapes = [RequestTape(allocator) for allocator in self._watch.allocators]
         self._began = time.perf_counter()
 
     def progress(self) -> str:
@@ -121,14 +135,56 @@ class Reporter:
                 self._engine.ground(), self._watch, self._command, self._folder, ending, seconds
             )
             summary = replace(summary, child_count=self._child_count())
+        tried = self._tried_settings()
         if files.json:
+            data = summary.to_dict()
+            if self._try_allocator:
+                data["allocator_trials"] = [
+                    {"device": index, **asdict(trial)}
+                    for index, trials in tried.items()
+                    for trial in (trials if isinstance(trials, list) else ())
+                ]
             with open(files.json, "w", encoding="utf-8") as file:
-                json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)
+                json.dump(data, file, indent=2, ensure_ascii=False)
         if files.html:
             write_page(files.html, summary, self._watch.devices)
         streams.write(
             f"\n{as_shown(summary, self._stream)}\n", self._stream, sys.stderr, sys.__stderr__
         )
+
+        if self._try_allocator:
+            text = "\n\n".join(self._settings_text(tried))
+            streams.write(f"\n{text}\n", self._stream, sys.stderr, sys.__stderr__)
+
+    def _tried_settings(self) -> dict[int, list[Trial] | str]:
+        """Replay the run of each GPU that was used under other allocator settings, by index."""
+        if not isinstance(self._watch, Watch):
+            return {}
+        tried: dict[int, list[Trial] | str] = {}
+        with working("replaying the run's allocations", self._stream) as step:
+            for index, tape in enumerate(self._tapes):
+                if tape.count:
+                    tried[index] = try_settings(
+                        tape,
+                        self._watch.allocators[index],
+                        self._watch.devices[index].peak_reserved_bytes,
+                        self._watch.precedence,
+                        step.tell,
+                    )
+        return tried
+
+    def _settings_text(self, tried: dict[int, list[Trial] | str]) -> Iterator[str]:
+        if not tried:
+            yield (
+                "--try-allocator: this process allocated nothing on a GPU, and the processes that "
+                "it starts are not replayed."
+            )
+        for index, trials in tried.items():
+            if isinstance(trials, str):
+                yield f"--try-allocator: cuda:{index} is not replayed: {trials}."
+            else:
+                tape = self._tapes[index]
+                yield str(settings_table(index, tape, trials, self._engine.gpu))
 
     def _child_count(self) -> int:
         return self._children.count + self._processes.reported

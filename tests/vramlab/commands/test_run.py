@@ -328,6 +328,25 @@ def test_rules_and_settings_can_be_chosen(
     assert run.device["peak_reserved_bytes"] % (2 * MIB) == 0
 
 
+def test_the_run_is_replayed_under_other_allocator_settings(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    report = tmp_path / "trials.json"
+    words = ["--gpu", "T4", "--engine", "portable", "--try-allocator", "--json", str(report)]
+    assert main(["run", *words, MLP, "--width", "64", "--batch", "8"]) == 0
+    data = json.loads(report.read_text())
+    own, *others = data["allocator_trials"]
+    assert (own["settings"], own["is_own"], own["fits"]) == ("", True, True)
+    assert own["reserved_bytes"] == data["devices"][0]["peak_reserved_bytes"]
+    assert "expandable_segments:True" in [each["settings"] for each in others]
+    assert "(defaults), this run" in capsys.readouterr().err
+
+
+def test_only_one_run_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--gpu", "T4,L4", "--try-allocator", MLP]) == 2
+    assert "--try-allocator is of one run" in capsys.readouterr().err
+
+
 def test_a_snapshot_is_written_for_the_memory_viz_page(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

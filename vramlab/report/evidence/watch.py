@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
+from vramlab.allocator import precedence_of
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
 from vramlab.report.evidence.origins import Origins
@@ -44,12 +45,16 @@ class Watch:
         devices: one watch for each GPU, by index.
         steps: counts the steps and passes of the training.
         operators: those whose memory is not sure.
+        allocators: of each GPU, by index.
+        precedence: which free block they take.
     """
 
     def __init__(self, gpu: VirtualGPU, most_steps: int | None = None) -> None:
         self.steps = Steps(most_steps)
         self._tick = itertools.count(1).__next__
         self._machine = gpu.machine
+        self.allocators = tuple(device.allocator for device in gpu.machine.devices)
+        self.precedence = precedence_of(gpu.machine.torch_version)
         self._origins = Origins()
         self.devices = tuple(
             PeakWatch(device.allocator, self._tick, self._origins.of_allocation)

@@ -1,0 +1,208 @@
+"""What a run would have reserved under other allocator settings.
+
+    tape = RequestTape(device.allocator)         before the program runs
+    try_settings(tape, device.allocator, ...)    afterwards
+
+The allocator's requests and frees are replayed, in their order. That the replay is right is checked
+first: under the run's own settings it has to reserve what the run did, to the byte.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vramlab.allocator import (
+    AllocatorEvent,
+    AllocatorSettings,
+    Block,
+    CachingAllocator,
+    DeviceMemory,
+    Precedence,
+)
+from vramlab.allocator.device_memory import PAGE_BYTES
+from vramlab.allocator.statistics import DEFAULT_POOL_ID
+from vramlab.errors import OutOfDeviceMemory
+from vramlab.table import Table
+from vramlab.units import GIB, format_bytes
+
+SETTINGS = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:128",
+    "max_split_size_mb:512",
+    "roundup_power2_divisions:4",
+    "roundup_power2_divisions:8",
+)
+"""What is tried besides the run's own. The garbage collection threshold is left out: without a
+memory fraction below 1, PyTorch collects nothing."""
+
+_UNLIMITED_BYTES = 4096 * GIB
+
+_MOST_SEARCHED = 30_000
+"""Requests of a run above which the smallest memory is not searched: some 15 replays a setting."""
+
+
+class RequestTape:
+    """The requests and frees of one allocator, from now until memory first runs out.
+
+    Args:
+        allocator: whose.
+
+    Attributes:
+        count: how many requests there were.
+        failed_bytes: the request that could not be served; None: all could.
+        has_private_pools: whether some were for CUDA graphs or memory pools.
+    """
+
+    def __init__(self, allocator: CachingAllocator) -> None:
+        self.count = 0
+        self.failed_bytes: int | None = None
+        self.failed_stream = 0
+        self.has_private_pools = False
+        self._sizes, self._streams = array("Q"), array("Q")
+        self._order = array("q")  # a request's number, or -1 minus the number of what is freed
+        self._live: dict[int, int] = {}  # request numbers by address
+        allocator.add_trace_tracker(self._note)
+
+    def _note(self, event: AllocatorEvent) -> None:
+        if self.failed_bytes is not None:
+            return
+        match event.action:
+            case "alloc":
+                self.has_private_pools |= event.pool_id != DEFAULT_POOL_ID
+                self._live[event.address] = self.count
+                self._order.append(self.count)
+                self._sizes.append(event.size_bytes)
+                self._streams.append(event.stream)
+                self.count += 1
+            case "free_completed":
+                number = self._live.pop(event.address, None)
+                if number is not None:  # else it was there before
+                    self._order.append(-1 - number)
+            case "oom":
+                self.failed_bytes, self.failed_stream = event.size_bytes, event.stream
+
+    def play(self, allocator: CachingAllocator) -> bool:
+        """Repeat everything with an allocator; return whether it could serve all requests."""
+        blocks: dict[int, Block] = {}
+        try:
+            for number in self._order:
+                if number < 0:
+                    allocator.free(blocks.pop(-1 - number))
+                else:
+                    blocks[number] = allocator.malloc(self._sizes[number], self._streams[number])
+            if self.failed_bytes is not None:
+                allocator.malloc(self.failed_bytes, self.failed_stream)
+        except OutOfDeviceMemory:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What becomes of a run's requests under some settings."""
+
+    settings: str
+    """As PYTORCH_CUDA_ALLOC_CONF takes them; empty: PyTorch's defaults."""
+    is_own: bool
+    """Whether the run had them."""
+    reserved_bytes: int
+    """The peak that PyTorch reserves on a GPU where memory does not run out."""
+    smallest_bytes: int | None
+    """The least memory of a GPU that suffices, with its CUDA context, to 2 MiB; found by bisection.
+    PyTorch then frees its cache when memory runs out. None: not searched, the run is too long."""
+    fits: bool
+    """Whether the run's GPU could serve all requests."""
+
+
+def try_settings(
+    tape: RequestTape,
+    allocator: CachingAllocator,
+    reserved_bytes: int,
+    precedence: Precedence,
+    tell: Callable[[str], None] = lambda words: None,
+) -> list[Trial] | str:
+    """Replay a run's requests under its own settings and under `SETTINGS`.
+
+    Args:
+        tape: the requests.
+        allocator: of the run, as it is at the end.
+        reserved_bytes: the run's peak of reserved memory.
+        precedence: as the run's allocator has it.
+        tell: is told which settings are replayed.
+
+    Returns:
+        The trials, or why there are none.
+    """
+    if tape.has_private_pools:
+        return "some requests were for private pools (CUDA graphs), which are not replayed"
+    memory, fraction = allocator.memory, allocator.memory_fraction
+    context_bytes = memory.context_bytes
+
+    def played(settings: AllocatorSettings, total_bytes: int | None) -> tuple[int, bool]:
+        gpu = DeviceMemory(_UNLIMITED_BYTES if total_bytes is None else total_bytes)
+        gpu.context_bytes = context_bytes
+        other = CachingAllocator(gpu, settings, precedence=precedence)
+        other.memory_fraction = 1.0 if total_bytes is None else fraction
+        fits = tape.play(other)
+        return other.stats()["reserved_bytes"]["all"]["peak"], fits
+
+    def smallest(settings: AllocatorSettings, enough_bytes: int) -> int:
+        low, high = context_bytes // PAGE_BYTES, -(-enough_bytes // PAGE_BYTES)
+        while high - low > 1:
+            middle = (low + high) // 2
+            _, fits = played(settings, max(middle * PAGE_BYTES, context_bytes))
+            low, high = (low, middle) if fits else (middle, high)
+        return high * PAGE_BYTES
+
+    tell("the run's own settings")
+    own = allocator.settings
+    replayed = played(own, memory.total_bytes)
+    if replayed != (reserved_bytes, tape.failed_bytes is None):
+        return (
+            f"a replay of the run's own settings reserves {format_bytes(replayed[0])}, and the run "
+            f"reserved {format_bytes(reserved_bytes)}. Programs that call empty_cache(), or go on "
+            "after memory has run out, cannot be replayed"
+        )
+    trials = []
+    for text in dict.fromkeys((own.text, *SETTINGS)):
+        tell(text or "the defaults")
+        settings = own if text == own.text else AllocatorSettings.parse(text)
+        _, fits = replayed if text == own.text else played(settings, memory.total_bytes)
+        peak_bytes, _ = played(settings, None)
+        is_searched = tape.count <= _MOST_SEARCHED
+        smallest_bytes = smallest(settings, peak_bytes + context_bytes) if is_searched else None
+        trials.append(Trial(text, text == own.text, peak_bytes, smallest_bytes, fits))
+    return trials
+
+
+def settings_table(index: int, tape: RequestTape, trials: Sequence[Trial], gpu: str) -> Table:
+    """Show the trials of one GPU, the run's own first.
+
+    Args:
+        index: of the GPU.
+        tape: what was replayed.
+        trials: what became of it.
+        gpu: the GPU's name.
+    """
+    until = "" if tape.failed_bytes is None else ", up to the one that failed"
+    return Table(
+        f"cuda:{index}: the run's {tape.count:,} requests under other allocator settings{until}",
+        ("PYTORCH_CUDA_ALLOC_CONF", "reserved", "smallest GPU", gpu),
+        tuple(
+            (
+                (trial.settings or "(defaults)") + (", this run" if trial.is_own else ""),
+                format_bytes(trial.reserved_bytes),
+                "-" if trial.smallest_bytes is None else format_bytes(trial.smallest_bytes),
+                "fits" if trial.fits else "runs out",
+            )
+            for trial in trials
+        ),
+        (
+            "reserved: the peak on a GPU where memory does not run out. smallest GPU: the memory "
+            "that suffices,",
+            "with the CUDA context, if PyTorch frees its cache whenever memory runs out.",
+        ),
+    )
