@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from markdown_blocks import environment
 
 from vramlab.cli import main
 from vramlab.report.showing.difference import compare_reports
@@ -242,10 +243,9 @@ def test_the_action_runs_both_commits_and_writes_a_comment(tmp_path: Path) -> No
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "--quiet", "-m", "report"], check=True)
     log, output = tmp_path / "log", tmp_path / "output"
-    environment = {
-        **os.environ,
+    settings = {
+        **environment(),
         "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
         "RUNNER_TEMP": str(temporary),
         "GITHUB_OUTPUT": str(output),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
@@ -259,10 +259,10 @@ def test_the_action_runs_both_commits_and_writes_a_comment(tmp_path: Path) -> No
         "NUMBER": "5",
     }
     for step in (run, comment):
-        assert set(step["env"]) <= {*environment, "GH_TOKEN"}
+        assert set(step["env"]) <= {*settings, "GH_TOKEN"}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         ran = subprocess.run(
-            command, cwd=repository, env=environment, capture_output=True, text=True
+            command, cwd=repository, env=settings, capture_output=True, text=True
         )
         assert ran.returncode == 0, ran.stderr
     ran_here, ran_there, told = log.read_text().splitlines()
