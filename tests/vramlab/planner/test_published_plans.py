@@ -183,11 +183,7 @@ def test_torchtitan_eight_and_128_gpus() -> None:
         )
         for data in (8, 128)
     )
-    less = (eight.reserved_bytes - many.reserved_bytes) / GIB
-    if torch.__version__ < (2, 15):
-        assert 15.0 <= less <= 15.4
-    else:  # 4.2 GiB more are cached on 128, on the native engine, too
-        assert less == pytest.approx(11.06, abs=0.01)
+    assert 15.0 <= (eight.reserved_bytes - many.reserved_bytes) / GIB <= 15.4
     # Of that, 12 B x 8.03e9 (1/8 - 1/128) are allocated at the peak, where there are no gradients.
     parameters = find_model("llama-3.1-8b").parameters()
     shards_bytes = 12 * parameters * 15 // 128
