@@ -261,9 +261,7 @@ def test_the_action_runs_both_commits_and_writes_a_comment(tmp_path: Path) -> No
     for step in (run, comment):
         assert set(step["env"]) <= {*settings, "GH_TOKEN"}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        ran = subprocess.run(
-            command, cwd=repository, env=settings, capture_output=True, text=True
-        )
+        ran = subprocess.run(command, cwd=repository, env=settings, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
     ran_here, ran_there, told = log.read_text().splitlines()
     assert ran_here.endswith("new.json train.py --name two words; $(touch hacked)")
