@@ -120,8 +120,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _program(venv / "bin" / "python", "")
     _program(venv / "bin" / "jupyter", "-m jupyter")
     (venv / "installed").mkdir()
-    for name in ("requirements.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, venv / "installed")
+    shutil.copy(ROOT / "requirements.txt", venv / "installed")
+    projects = (ROOT, *sorted((ROOT / "packages").iterdir()))
+    texts = [(folder / "pyproject.toml").read_text() for folder in projects if folder.is_dir()]
+    (venv / "installed" / "projects").write_text("".join(texts))
     return venv
 
 
