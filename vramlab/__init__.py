@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UnsupportedOnVirtualGPU,
         VramlabError,
     )
+    from vramlab.explaining.explanation import explain
     from vramlab.gpu import VirtualGPU
     from vramlab.report.evidence.stages import stage
     from vramlab.report.track import track
@@ -33,6 +34,7 @@ _HOME = {
     "attach": "vramlab.attachment",
     "attached": "vramlab.attachment",
     "detach": "vramlab.attachment",
+    "explain": "vramlab.explaining.explanation",
     "GPUModel": "vramlab.catalogue",
     "VirtualGPU": "vramlab.gpu",
     "stage": "vramlab.report.evidence.stages",
@@ -61,6 +63,7 @@ __all__ = [
     "attach",
     "attached",
     "detach",
+    "explain",
     "stage",
     "track",
 ]

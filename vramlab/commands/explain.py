@@ -1,46 +1,40 @@
-"""`vramlab explain`: what a CUDA out-of-memory message of a real GPU says, and what to do next.
+"""`vramlab explain`: why a real GPU ran out of memory, and what would help.
 
 $ vramlab explain oom.log
 $ python train.py 2>&1 | vramlab explain -
+$ vramlab explain snapshot.pickle
 $ vramlab explain --json oom.log
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import lzma
-import sys
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from vramlab.errors import VramlabError
 
 if TYPE_CHECKING:
     from vramlab.explaining.message import OutOfMemory
 
 _EXIT_OK = 0
-_STDIN = "-"
-_GZIP, _XZ, _PICKLE, _ZIP = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x80", b"PK\x03\x04"
-
-
-class UnreadableLog(VramlabError):
-    """A file cannot be read as a log; the message says why, and what to pass."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb `explain` to the command line."""
     parser = subparsers.add_parser(
         "explain",
-        help="explain a real GPU's out-of-memory message",
+        help="explain a real GPU's out-of-memory message or memory snapshot",
         description="Read the CUDA out-of-memory messages in a log (PyTorch 1.4 or later), draw "
-        "their numbers, name the likely cause, and show how to record a memory snapshot.",
+        "their numbers, name the likely cause, and show how to record a memory snapshot. Read a "
+        "snapshot (PyTorch 2.0 or later), report what held the memory, and replay its requests "
+        "under other allocator settings.",
     )
-    parser.add_argument("file", help="a log, also compressed (gzip, xz); - reads standard input")
+    parser.add_argument(
+        "file",
+        help="a log, a snapshot, or a folder of snapshots, also compressed (gzip, xz); - reads "
+        "standard input",
+    )
     parser.add_argument("--json", action="store_true", help="print it as JSON, in bytes")
     parser.set_defaults(run=run)
 
@@ -52,15 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
         VramlabError: the file cannot be read, or has no out-of-memory message.
     """
     from vramlab.explaining import message
+    from vramlab.explaining.unpickling import STDIN, is_pickle, read_bytes, snapshots_in
 
-    shown = "standard input" if arguments.file == _STDIN else arguments.file
-    data = _read(arguments.file)
-    # Snapshots branch off here: a folder of them, or data that begin with _PICKLE.
-    if data.startswith((_PICKLE, _ZIP)):
-        raise UnreadableLog(
-            f"{shown}: this is no log, but a pickle or an archive. Pass the text that the program "
-            "printed"
-        )
+    paths = snapshots_in(arguments.file)
+    if paths != [arguments.file]:
+        return _explain_snapshots([(path, read_bytes(path)) for path in paths], arguments.json)
+    shown = "standard input" if arguments.file == STDIN else arguments.file
+    data = read_bytes(arguments.file)
+    if is_pickle(data, shown):
+        return _explain_snapshots([(shown, data)], arguments.json)
     try:
         messages = message.find_messages(data.decode("utf-8-sig", "replace"))
     except message.NoMessage as error:
@@ -72,6 +66,23 @@ def run(arguments: argparse.Namespace) -> int:
     return _EXIT_OK
 
 
+def _explain_snapshots(snapshots: Sequence[tuple[str, bytes]], as_json: bool) -> int:
+    from vramlab.explaining.explanation import explain_data
+    from vramlab.progress import working
+
+    explained = []
+    for shown, data in snapshots:
+        with working(f"replaying {shown}"):
+            explained.append(explain_data(data, shown))
+    if as_json:
+        print(json.dumps([each.to_dict() for each in explained], indent=2))
+    elif len(explained) == 1:
+        print(explained[0], end="")
+    else:
+        print("\n".join(f"=== {each.path}\n{each}" for each in explained), end="")
+    return _EXIT_OK
+
+
 def _as_dict(each: OutOfMemory, messages: Sequence[OutOfMemory]) -> dict[str, object]:
     from vramlab.explaining.message import explain_reading, reading
 
@@ -80,21 +91,3 @@ def _as_dict(each: OutOfMemory, messages: Sequence[OutOfMemory]) -> dict[str, ob
         "reading": suggested.name.lower(),
         "explanation": explain_reading(each, suggested),
     }
-
-
-def _read(path: str) -> bytes:
-    """Read a file or standard input, and decompress it.
-
-    Raises:
-        UnreadableLog: it is missing, a folder, or damaged.
-    """
-    try:
-        data = sys.stdin.buffer.read() if path == _STDIN else Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableLog(f"{path}: {error.strerror or error}. Pass the log's path") from error
-    try:
-        if data.startswith(_GZIP):
-            return gzip.decompress(data)
-        return lzma.decompress(data) if data.startswith(_XZ) else data
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise UnreadableLog(f"{path}: damaged or cut off ({error}). Copy it again") from error

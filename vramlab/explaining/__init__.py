@@ -1,4 +1,9 @@
 """Explain a real GPU's out-of-memory error. Nothing here imports torch.
 
-message.py    the numbers of an error message, and what they suggest
+message.py       the numbers of an error message, and what they suggest
+unpickling.py    reads a memory snapshot without running what is in the file
+traces.py        what a snapshot says about each GPU, event by event
+categories.py    whose line allocated a block, and what for
+whatif.py        the same requests under other allocator settings
+explanation.py   what is reported about a snapshot
 """

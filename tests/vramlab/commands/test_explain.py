@@ -41,7 +41,8 @@ def test_a_dash_reads_standard_input(
     ("content", "said"),
     [
         (b"", "no out-of-memory message"),
-        (pickle.dumps({}), "no log, but a pickle"),
+        (pickle.dumps({}), "no memory snapshot"),
+        (b"PK\x03\x04", "an archive"),
         (b"\x1f\x8bnot gzip", "damaged or cut off"),
         (None, "No such file"),
     ],

@@ -38,7 +38,7 @@ SETTINGS = (
 """What is tried besides the run's own. The garbage collection threshold is left out: without a
 memory fraction below 1, PyTorch collects nothing."""
 
-_UNLIMITED_BYTES = 4096 * GIB
+_UNLIMITED_BYTES = 512 * GIB
 
 _MOST_SEARCHED = 30_000
 """Requests of a run above which the smallest memory is not searched: some 15 replays a setting."""

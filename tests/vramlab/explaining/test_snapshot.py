@@ -1,0 +1,186 @@
+"""Snapshots of a GPU whose every byte is known: vramlab's allocator, driven by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vramlab
+from vramlab import cli
+from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
+from vramlab.errors import OutOfDeviceMemory
+from vramlab.explaining.categories import Category, category_of, line_of, user_frame
+from vramlab.explaining.traces import Life, read_gpus
+from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot
+from vramlab.explaining.whatif import replay, smallest
+from vramlab.units import MIB
+
+
+def stack(line: int, name: str = "forward") -> list[dict[str, Any]]:
+    """A stack as PyTorch writes it: a library's frame, then the program's."""
+    library = "/env/lib/python3.11/site-packages/torch/nn/functional.py"
+    return [
+        {"filename": library, "line": 1, "name": "linear"},
+        {"filename": "/home/me/train/model.py", "line": line, "name": name},
+    ]
+
+
+def recorded(
+    program: Callable[[CachingAllocator], None], total_bytes: int, settings: str = ""
+) -> dict[str, Any]:
+    """Record what a program does with a GPU, which may run out of memory."""
+    allocator = CachingAllocator(DeviceMemory(total_bytes), AllocatorSettings.parse(settings))
+    allocator.record_history()
+    with suppress(OutOfDeviceMemory):
+        program(allocator)
+    shown = snapshot([allocator])
+    shown["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = settings
+    return shown
+
+
+def fragmented(allocator: CachingAllocator) -> None:
+    """Blocks of 12 MiB whose every second one is freed: a request of 24 MiB finds no hole."""
+    blocks = [allocator.malloc(12 * MIB, context=stack(7)) for _ in range(8)]
+    for block in blocks[::2]:
+        allocator.free(block, context=stack(8))
+    allocator.malloc(80 * MIB, context=stack(9))
+
+
+def test_a_failure_is_told_with_its_line_and_its_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle.gz"
+    path.write_bytes(gzip.compress(pickle.dumps(recorded(fragmented, 100 * MIB))))
+    (gpu,) = vramlab.explain(str(path)).gpus
+    assert gpu.failed_line == "train/model.py:9 forward"
+    assert gpu.request_bytes == 80 * MIB
+    # Segments of 12 MiB each, the size of their request; four of eight are free, and were released.
+    assert gpu.allocated_bytes == 4 * 12 * MIB
+    assert (gpu.reserved_bytes, gpu.free_bytes) == (48 * MIB, 52 * MIB)
+    assert gpu.capacity_bytes == 100 * MIB
+    assert not gpu.is_fragmented
+    assert [(share.name, share.size_bytes) for share in gpu.lines] == [
+        ("train/model.py:7 forward", 48 * MIB)
+    ]
+    # What suffices: 48 MiB that stay, and 80 MiB.
+    assert {each.smallest_bytes for each in gpu.outcomes if not each.settings} == {128 * MIB}
+
+
+def growing_requests(allocator: CachingAllocator) -> None:
+    """Each request is larger than what the last one left in the cache."""
+    for size in (20, 30, 40, 50):
+        allocator.free(allocator.malloc(size * MIB, context=stack(3)), context=stack(3))
+
+
+def test_a_replay_reserves_what_was_recorded_and_less_with_expandable_segments() -> None:
+    (gpu,) = read_gpus(recorded(growing_requests, 1024 * MIB))
+    assert replay(gpu, "").reserved_bytes == max(gpu.reserved_bytes) == (20 + 30 + 40 + 50) * MIB
+    # Expandable segments grow by 20 MiB.
+    assert replay(gpu, "expandable_segments:True").reserved_bytes == 60 * MIB
+    assert smallest(gpu, "", 140 * MIB) == 50 * MIB  # with the cache released before each
+
+
+def test_releases_of_the_cache_are_counted() -> None:
+    (gpu,) = read_gpus(recorded(growing_requests, 60 * MIB))
+    # 20 + 30 MiB are cached when 40 MiB are asked for, and 40 MiB when 50 are.
+    assert [(retry.request_bytes, retry.released_bytes) for retry in gpu.retries] == [
+        (40 * MIB, 50 * MIB),
+        (50 * MIB, 40 * MIB),
+    ]
+    assert gpu.capacity_bytes == 50 * MIB
+    assert replay(gpu, "", 60 * MIB).retries == 2
+
+
+def test_a_trace_that_begins_in_the_middle_is_walked_back() -> None:
+    shown = recorded(fragmented, 1024 * MIB)
+    (whole,) = read_gpus(shown)
+    cut = 10
+    shown["device_traces"][0] = shown["device_traces"][0][cut:]
+    (rest,) = read_gpus(shown)
+    assert rest.allocated_bytes == whole.allocated_bytes[cut:]
+    assert rest.reserved_bytes == whole.reserved_bytes[cut:]
+
+
+@pytest.mark.parametrize(
+    ("life", "category"),
+    [
+        (Life(1, 0, -1, ()), Category.OLDER),
+        (Life(1, 0, 5, ()), Category.UNKNOWN),
+        (Life(1, 0, 5, stack(1)), Category.ACTIVATIONS),
+        (Life(1, 0, 5, stack(1), freed=6, free_frames=stack(1)), Category.TEMPORARIES),
+        (Life(1, 0, 5, stack(1), freed=9, free_frames=[{"filename": "??"}]), Category.ACTIVATIONS),
+        (Life(1, 0, 5, [{"filename": "a.cpp", "name": "MulBackward0::apply"}]), Category.GRADIENTS),
+        (Life(1, 0, 5, [{"filename": "x/torch/optim/adam.py", "name": "step"}]), Category.STATES),
+        (
+            Life(1, 0, 5, [{"filename": "x/torch/nn/modules/module.py", "name": "_apply"}]),
+            Category.PARAMETERS,
+        ),
+    ],
+)
+def test_what_a_block_is_for(life: Life, category: Category) -> None:
+    assert category_of(life) is category
+
+
+def test_what_an_error_frees_was_in_use() -> None:
+    life = Life(1, 0, 5, stack(1), freed=9, free_frames=stack(1))
+    assert category_of(life, failed_at=8) is Category.ACTIVATIONS
+
+
+@pytest.mark.parametrize(
+    ("filename", "shown"),
+    [
+        (r"C:\Users\me\train.py", "me/train.py:3 f"),
+        ("/tmp/ipykernel_12/345.py", "ipykernel_12/345.py:3 f"),
+        ("/env/site-packages/timm/net.py", "timm/net.py:3 f"),
+    ],
+)
+def test_lines_of_windows_and_of_notebooks(filename: str, shown: str) -> None:
+    frames = [{"filename": filename, "line": 3, "name": "f"}]
+    assert line_of(frames) == shown
+    assert (user_frame(frames) is None) == ("site-packages" in filename)
+
+
+class _Attack:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("executed",)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty"),
+        (pickle.dumps(_Attack()), "builtins.print"),
+        (pickle.dumps({"a": 1}), "without 'segments'"),
+        (pickle.dumps({"segments": []})[:-3], "damaged or cut off"),
+        (pickle.dumps(7), "no memory snapshot"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused_and_runs_nothing(
+    data: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UnreadableSnapshot, match=said):
+        load_snapshot(data, "x.pickle")
+    assert capsys.readouterr().out == ""
+
+
+def test_events_that_are_none_are_an_error_in_words() -> None:
+    with pytest.raises(UnreadableSnapshot, match="not those of a memory snapshot"):
+        read_gpus({"segments": [{"device": 0}], "device_traces": [[{"action": "alloc"}]]})
+
+
+def test_the_verb_takes_a_file_and_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(2):
+        shown = recorded(growing_requests, 1024 * MIB)
+        (tmp_path / f"rank{rank}.pickle").write_bytes(pickle.dumps(shown))
+    assert cli.main(["explain", "--json", str(tmp_path)]) == 0
+    ranks = json.loads(capsys.readouterr().out)
+    assert [each["gpus"][0]["peak_reserved_bytes"] for each in ranks] == [140 * MIB] * 2
+    assert cli.main(["explain", str(tmp_path / "rank0.pickle")]) == 0
+    assert "cuda:0 allocates most" in capsys.readouterr().out

@@ -1,0 +1,421 @@
+"""What `vramlab explain` reports about a snapshot, GPU by GPU."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vramlab import catalogue
+from vramlab.explaining import whatif
+from vramlab.explaining.categories import Category, category_of, is_python, line_of
+from vramlab.explaining.traces import GPUTrace, Life, read_gpus
+from vramlab.explaining.unpickling import load_snapshot, read_bytes
+from vramlab.explaining.whatif import Outcome
+from vramlab.table import Table
+from vramlab.units import GIB
+
+LINES_SHOWN = 8
+LARGEST_LINES = 3
+"""Left out together, to see what the rest needs."""
+
+_A_LEAK_HAS = 8
+_WORTH_NAMING = 0.05
+"""A share of what is allocated."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of what is allocated at the moment that is explained.
+
+    Attributes:
+        name: of a category or of a line.
+        size_bytes: of its blocks.
+        blocks: how many.
+        category: what the blocks of a line are for, mostly.
+    """
+
+    name: str
+    size_bytes: int
+    blocks: int
+    category: str = ""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A line whose blocks accumulate over the trace.
+
+    Attributes:
+        line: which.
+        blocks: how many of them are there in the end.
+        size_bytes: of all of these.
+        events_between: events from one to the next, on average.
+    """
+
+    line: str
+    blocks: int
+    size_bytes: int
+    events_between: int
+
+
+@dataclass
+class GPUExplanation:
+    """One GPU's memory, explained.
+
+    Attributes:
+        device: its index.
+        events: how many the trace has.
+        moment: the event that is explained: that of the failure, or the peak.
+        failed_line: the line whose request failed; '' if none did.
+        request_bytes: what it asked the driver for.
+        free_bytes: what the driver had left.
+        allocated_bytes: at the moment.
+        reserved_bytes: at the moment.
+        peak_reserved_bytes: in the whole trace.
+        older_bytes: allocated before the trace begins.
+        capacity_bytes: what PyTorch could reserve; None: unknown.
+        retries: releases of the cache to serve a request.
+        released_bytes: by these.
+        settings: as recorded.
+        categories: what is allocated, by what it is for.
+        lines: by the line that allocated it.
+        growing: lines whose blocks accumulate.
+        outcomes: the same requests under several settings.
+        without_largest_bytes: the reserved peak without the blocks of the largest lines.
+        is_replayed: whether the replay reserves what was recorded.
+    """
+
+    device: int
+    events: int
+    moment: int
+    failed_line: str
+    request_bytes: int
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    peak_reserved_bytes: int
+    older_bytes: int
+    capacity_bytes: int | None
+    retries: int
+    released_bytes: int
+    settings: str
+    categories: list[Share]
+    lines: list[Share]
+    growing: list[Growth]
+    outcomes: list[Outcome] = field(default_factory=list)
+    without_largest_bytes: int | None = None
+    is_replayed: bool | None = None
+
+    @property
+    def unused_bytes(self) -> int:
+        """Reserved at the moment, and not allocated."""
+        return self.reserved_bytes - self.allocated_bytes
+
+    @property
+    def is_fragmented(self) -> bool:
+        """Whether what was reserved and unused would have been enough for the request."""
+        return bool(self.failed_line) and self.unused_bytes >= self.request_bytes
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A snapshot, explained. In a notebook it shows itself.
+
+    Attributes:
+        path: of the snapshot.
+        gpus: those that hold or held something.
+    """
+
+    path: str
+    gpus: Sequence[GPUExplanation]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `vramlab explain --json` prints."""
+        return {"path": self.path, "gpus": [asdict(gpu) for gpu in self.gpus]}
+
+    def __str__(self) -> str:
+        """Return the report as text."""
+        if not self.gpus:
+            return f"{self.path}: no GPU holds or held anything\n"
+        return "\n\n".join("\n".join(_text(gpu)) for gpu in self.gpus) + "\n"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+def explain(path: str, tell: Callable[[str], None] = lambda words: None) -> Explanation:
+    """Explain a memory snapshot: what held the GPU's memory, and what would have helped.
+
+    Args:
+        path: what `torch.cuda.memory._dump_snapshot` wrote, also compressed by gzip or xz; `-` for
+            standard input.
+        tell: is told what is tried.
+
+    Raises:
+        UnreadableSnapshot: the file is no memory snapshot.
+    """
+    return explain_data(read_bytes(path), path, tell)
+
+
+def explain_data(
+    data: bytes, path: str, tell: Callable[[str], None] = lambda words: None
+) -> Explanation:
+    """Explain a snapshot that has been read; see `explain`."""
+    snapshot = load_snapshot(data, path)
+    return Explanation(path, [_explained(gpu, tell) for gpu in read_gpus(snapshot)])
+
+
+def _explained(gpu: GPUTrace, tell: Callable[[str], None]) -> GPUExplanation:
+    moment = gpu.moment
+    alive = gpu.alive(moment)
+    failure = gpu.failures[0] if gpu.failures else None
+    failed_at = failure.event if failure else None
+    explained = GPUExplanation(
+        device=gpu.device,
+        events=len(gpu.events),
+        moment=moment,
+        failed_line=line_of(failure.frames) if failure else "",
+        request_bytes=failure.request_bytes if failure else 0,
+        free_bytes=failure.free_bytes if failure else 0,
+        allocated_bytes=gpu.allocated_bytes[moment],
+        reserved_bytes=gpu.reserved_bytes[moment],
+        peak_reserved_bytes=max(gpu.reserved_bytes),
+        older_bytes=gpu.allocated_bytes[0],
+        capacity_bytes=gpu.capacity_bytes,
+        retries=len(gpu.retries),
+        released_bytes=sum(retry.released_bytes for retry in gpu.retries),
+        settings=gpu.settings,
+        categories=_shares((category_of(life, failed_at), life, "") for life in alive),
+        lines=_shares((line_of(life.frames), life, category_of(life, failed_at)) for life in alive),
+        growing=_growing(gpu),
+    )
+    if any(life.born >= 0 for life in gpu.lives):
+        explained.outcomes = list(whatif.outcomes(gpu, tell))
+        recorded = whatif.replay(gpu, gpu.settings, gpu.capacity_bytes)
+        explained.is_replayed = recorded.reserved_bytes == explained.peak_reserved_bytes
+        largest = {share.name for share in explained.lines[:LARGEST_LINES]}
+        left_out = {life.born for life in alive if line_of(life.frames) in largest} - {-1}
+        if left_out:
+            rest = whatif.replay(gpu, gpu.settings, None, left_out)
+            explained.without_largest_bytes = rest.reserved_bytes
+    return explained
+
+
+def _shares(named: Iterable[tuple[str, Life, str]]) -> list[Share]:
+    """Add up blocks by name, the largest first."""
+    blocks: dict[str, list[tuple[Life, str]]] = defaultdict(list)
+    for name, life, category in named:
+        blocks[name].append((life, category))
+    shares = []
+    for name, found in blocks.items():
+        by_category: dict[str, int] = defaultdict(int)
+        for life, category in found:
+            by_category[category] += life.size_bytes
+        mostly = max(by_category, key=by_category.__getitem__)
+        size_bytes = sum(by_category.values())
+        shares.append(Share(f"{name}", size_bytes, len(found), f"{mostly}"))
+    return sorted(shares, key=lambda share: -share.size_bytes)
+
+
+def _growing(gpu: GPUTrace) -> list[Growth]:
+    """Find lines that add a block of one size step after step, and free none of them.
+
+    A step is told by what has no Python frame: a backward pass. Layers of one forward pass add
+    blocks as well, without a backward pass between them.
+    """
+    kept: dict[tuple[str, int], list[int]] = defaultdict(list)
+    backward = [0]
+    for life in gpu.lives:
+        if life.born < 0:
+            continue
+        if life.frames and any(map(is_python, life.frames)):
+            if life.freed is None:
+                kept[line_of(life.frames), life.size_bytes].append(life.born)
+        else:
+            backward.append(life.born)
+    found = []
+    for (line, size_bytes), born in kept.items():
+        steps = len({bisect_left(backward, event) for event in born})
+        if steps >= _A_LEAK_HAS:
+            between = (born[-1] - born[0]) // (len(born) - 1)
+            found.append(Growth(line, len(born), size_bytes * len(born), between))
+    return sorted(found, key=lambda growth: -growth.size_bytes)
+
+
+# ---- As text ----
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.2f} GiB"
+
+
+def _text(gpu: GPUExplanation) -> Iterator[str]:
+    yield from _headline(gpu)
+    yield ""
+    yield f"{Table('Allocated then', ('for', 'GiB', 'blocks'), _rows(gpu.categories))}"
+    yield ""
+    lines = gpu.lines[:LINES_SHOWN]
+    header = ("line", "GiB", "blocks", "for")
+    yield f"{Table('Lines that allocated most of it', header, _rows(lines, True))}"
+    for growth in gpu.growing[:LARGEST_LINES]:
+        yield (
+            f"Growing: {growth.line} keeps {growth.blocks} blocks, {_gib(growth.size_bytes)}, one "
+            f"more every {growth.events_between} events. Is something appended to a list?"
+        )
+    if gpu.outcomes:
+        yield ""
+        yield from _settings(gpu)
+    yield from _advice(gpu)
+
+
+def _rows(shares: Iterable[Share], with_category: bool = False) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (share.name, f"{share.size_bytes / GIB:.2f}", f"{share.blocks}")
+        + ((share.category,) if with_category else ())
+        for share in shares
+    )
+
+
+def _headline(gpu: GPUExplanation) -> Iterator[str]:
+    where = f"event {gpu.moment} of {gpu.events}"
+    if gpu.failed_line:
+        yield f"cuda:{gpu.device} ran out of memory at {where}: {gpu.failed_line}"
+        yield (
+            f"  requested {_gib(gpu.request_bytes)}; allocated {_gib(gpu.allocated_bytes)}, "
+            f"reserved {_gib(gpu.reserved_bytes)}, free on the GPU {_gib(gpu.free_bytes)}"
+        )
+        yield f"  PyTorch could reserve {_gib(gpu.capacity_bytes or 0)}"
+        yield (
+            f"  reserved but unallocated: {_gib(gpu.unused_bytes)}. "
+            + (
+                "That is more than was requested: this is fragmentation."
+                if gpu.is_fragmented
+                else "That is less than was requested: this is not fragmentation."
+            )
+        )
+    else:
+        share = gpu.unused_bytes / gpu.reserved_bytes if gpu.reserved_bytes else 0
+        at = f" at {where}" if gpu.events else ", without a trace"
+        yield f"cuda:{gpu.device} allocates most{at}: {_gib(gpu.allocated_bytes)}"
+        yield (
+            f"  reserved then: {_gib(gpu.reserved_bytes)}, of which {share:.0%} is unallocated; "
+            f"reserved at most: {_gib(gpu.peak_reserved_bytes)}"
+        )
+    if gpu.retries:
+        yield (
+            f"  PyTorch released its cache {gpu.retries} times to serve a request "
+            f"({_gib(gpu.released_bytes)} in all); each time waits for the GPU"
+        )
+    if gpu.older_bytes:
+        yield f"  the trace begins with {_gib(gpu.older_bytes)} allocated before it"
+
+
+def _settings(gpu: GPUExplanation) -> Iterator[str]:
+    rows = []
+    for outcome in gpu.outcomes:
+        name = outcome.settings or "default"
+        rows.append(
+            (
+                f"{name} (recorded)" if outcome.settings == gpu.settings else name,
+                f"{outcome.reserved_bytes / GIB:.2f}",
+                "" if outcome.smallest_bytes is None else f"{outcome.smallest_bytes / GIB:.2f}",
+                "" if outcome.retries is None else f"{outcome.retries}",
+                {None: "", True: "yes", False: "no"}[outcome.is_enough],
+            )
+        )
+    header = ("setting", "reserves", "suffices", "retries", "enough")
+    caption = "The same requests under other allocator settings, replayed (GiB)"
+    yield f"{Table(caption, header, tuple(rows))}"
+    yield (
+        "reserves: at most, with memory to spare; suffices: the smallest memory in which every "
+        "request is served; retries, enough: with what this GPU had"
+    )
+    if not gpu.is_replayed:
+        yield (
+            "The replay of the recorded setting does not reserve exactly what was recorded: the "
+            "trace begins in the middle, or uses private pools. Take the table as an estimate."
+        )
+
+
+def _advice(gpu: GPUExplanation) -> Iterator[str]:
+    tips = [*_setting_advice(gpu), *_program_advice(gpu)]
+    if tips:
+        yield ""
+        yield "What would help"
+        yield from (f"  - {tip}" for tip in tips)
+
+
+def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
+    searched = [outcome for outcome in gpu.outcomes if outcome.smallest_bytes is not None]
+    recorded = next((each for each in gpu.outcomes if each.settings == gpu.settings), None)
+    if recorded is None:
+        return
+    better = [each for each in gpu.outcomes if each.settings and _is_better(each, recorded)]
+    if better:
+        best = min(better, key=lambda each: (each.retries or 0, each.settings))
+        what = (
+            "serves every request on the same GPU"
+            if gpu.failed_line
+            else f"releases the cache {best.retries} times, not {recorded.retries}"
+        )
+        yield f'export PYTORCH_CUDA_ALLOC_CONF="{best.settings}" {what}'
+        if "garbage_collection" in best.settings:
+            yield (
+                "garbage_collection_threshold takes effect with a memory limit only: call "
+                "torch.cuda.set_per_process_memory_fraction(0.99)"
+            )
+    elif gpu.failed_line:
+        yield "no allocator setting serves the request on this GPU"
+    if searched:
+        least = min(searched, key=lambda each: (each.smallest_bytes or 0, each.settings))
+        fitting = _smallest_gpu(least.smallest_bytes or 0)
+        if fitting:
+            yield (
+                f"the smallest common GPU that suffices is {fitting} "
+                f"({_gib(least.smallest_bytes or 0)} with {least.settings or 'the defaults'})"
+            )
+
+
+def _is_better(other: Outcome, recorded: Outcome) -> bool:
+    """Whether another setting serves what the recorded one could not, or with fewer releases."""
+    if not other.is_enough:
+        return False
+    return not recorded.is_enough or (other.retries or 0) < (recorded.retries or 0)
+
+
+def _smallest_gpu(needed_bytes: int) -> str:
+    fitting = [
+        gpu for gpu in catalogue.common() if gpu.total_bytes - gpu.context_bytes >= needed_bytes
+    ]
+    if not fitting:
+        return ""
+    return min(fitting, key=lambda gpu: gpu.total_bytes).name
+
+
+def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
+    by_category = {share.name: share.size_bytes for share in gpu.categories}
+    worth = _WORTH_NAMING * gpu.allocated_bytes
+    activations = by_category.get(Category.ACTIVATIONS, 0)
+    if activations > 4 * worth:
+        line = next(each for each in gpu.lines if each.category == Category.ACTIVATIONS)
+        yield (
+            f"activation checkpointing: {_gib(activations)} are activations, "
+            f"{_gib(line.size_bytes)} of them from {line.name}. In evaluation, torch.no_grad() "
+            "keeps none of them"
+        )
+    states = by_category.get(Category.STATES, 0)
+    if states > worth:
+        yield f"an optimizer with 8-bit states would free about {_gib(states * 3 // 4)}"
+    gradients = by_category.get(Category.GRADIENTS, 0)
+    if gradients > worth:
+        yield (
+            "zero_grad(set_to_none=True) before the forward pass frees gradients; "
+            f"{_gib(gradients)} were allocated by backward and kept"
+        )
+    if gpu.without_largest_bytes is not None:
+        yield (
+            f"without the blocks of the {min(LARGEST_LINES, len(gpu.lines))} largest lines, "
+            f"PyTorch would reserve {_gib(gpu.without_largest_bytes)}"
+        )

@@ -1,0 +1,279 @@
+"""What a memory snapshot says about each GPU: events, and the blocks alive before, during, after.
+
+A trace is a ring buffer, so it may begin in the middle. What was there before is found by walking
+back from the final segments: every block that is active at the end and not allocated in the trace,
+and every block that the trace frees without having allocated it.
+
+Sizes in a trace are requests; a block has the request rounded up to 512 bytes. Source:
+`record_trace` in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11, and torch/cuda/memory.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramlab.cuda_rules.rounding import round_up
+from vramlab.explaining.unpickling import UnreadableSnapshot
+
+BLOCK_BYTES = 512
+"""`kMinBlockSize`: every block is a multiple of it."""
+
+Frames = Sequence[Mapping[str, Any]]
+"""Innermost first, as PyTorch writes them."""
+
+
+@dataclass
+class Life:
+    """A block from its allocation to its release.
+
+    Attributes:
+        request_bytes: what was asked for.
+        stream: 0 is the default stream.
+        born: index of the event that allocated it; -1 if it is older than the trace.
+        freed: index of the event that freed it; None if it is still there.
+        frames: the stack of its allocation.
+        free_frames: the stack of its release.
+        pool_id: the private pool that it is from.
+    """
+
+    request_bytes: int
+    stream: int
+    born: int
+    frames: Frames
+    freed: int | None = None
+    free_frames: Frames = ()
+    pool_id: tuple[int, int] = (0, 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """The block: the request, rounded up."""
+        return max(BLOCK_BYTES, round_up(self.request_bytes, BLOCK_BYTES))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request that could not be served.
+
+    Attributes:
+        event: index in the trace.
+        request_bytes: the segment that was asked of the driver.
+        free_bytes: what the driver had left.
+        frames: the stack of the request.
+    """
+
+    event: int
+    request_bytes: int
+    free_bytes: int
+    frames: Frames
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A moment at which PyTorch released its cache to serve a request.
+
+    Attributes:
+        event: index of the segment allocation that followed.
+        request_bytes: the segment that was asked of the driver.
+        released_bytes: what the segments had that were released.
+    """
+
+    event: int
+    request_bytes: int
+    released_bytes: int
+
+
+@dataclass
+class GPUTrace:
+    """One GPU of a snapshot.
+
+    Attributes:
+        device: its index.
+        events: as the snapshot has them.
+        lives: of all blocks, the oldest first.
+        segments: at the end.
+        allocated_bytes: before each event, and after the last.
+        reserved_bytes: the same.
+        failures: requests that ended in an out-of-memory error.
+        retries: releases of the cache to serve a request.
+        settings: the allocator settings that were recorded, '' if none were.
+    """
+
+    device: int
+    events: Sequence[Mapping[str, Any]]
+    segments: Sequence[Mapping[str, Any]]
+    settings: str
+    lives: list[Life] = field(default_factory=list)
+    allocated_bytes: list[int] = field(default_factory=list)
+    reserved_bytes: list[int] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    retries: list[Retry] = field(default_factory=list)
+
+    @property
+    def peak_event(self) -> int:
+        """The moment at which most is allocated: before the event of this index."""
+        return max(range(len(self.allocated_bytes)), key=self.allocated_bytes.__getitem__)
+
+    @property
+    def moment(self) -> int:
+        """The moment to explain: the first failure, or else the peak."""
+        return self.failures[0].event if self.failures else self.peak_event
+
+    def alive(self, moment: int) -> list[Life]:
+        """Return the blocks that are allocated before the event of this index."""
+        return [
+            life
+            for life in self.lives
+            if life.born < moment and (life.freed is None or life.freed >= moment)
+        ]
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What PyTorch could reserve; None where nothing in the trace tells.
+
+        A failure tells it exactly. Where the cache was released to serve a request, more than the
+        recorded peak was not to be had, or hardly more.
+        """
+        if self.failures:
+            first = self.failures[0]
+            return self.reserved_bytes[first.event] + first.free_bytes
+        return max(self.reserved_bytes) if self.retries else None
+
+
+def read_gpus(snapshot: Mapping[str, Any]) -> list[GPUTrace]:
+    """Read the GPUs of a snapshot that hold or held something.
+
+    Raises:
+        UnreadableSnapshot: segments or events lack what every PyTorch since 2.0 writes.
+    """
+    traces = snapshot.get("device_traces") or []
+    segments = snapshot["segments"]
+    settings = str((snapshot.get("allocator_settings") or {}).get("PYTORCH_CUDA_ALLOC_CONF", ""))
+    try:
+        used = {segment.get("device", 0) for segment in segments}
+        used |= {device for device, events in enumerate(traces) if events}
+        return [
+            _gpu(
+                device,
+                traces[device] if device < len(traces) else [],
+                [segment for segment in segments if segment.get("device", 0) == device],
+                settings,
+            )
+            for device in sorted(used)
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UnreadableSnapshot(
+            f"its segments or events are not those of a memory snapshot ({error!r})"
+        ) from error
+
+
+def _gpu(
+    device: int,
+    events: Sequence[Mapping[str, Any]],
+    segments: Sequence[Mapping[str, Any]],
+    settings: str,
+) -> GPUTrace:
+    gpu = GPUTrace(device, events, segments, settings)
+    active = _active_blocks(segments)
+    before, reserved = _before(events, segments, active)
+    gpu.lives += before.values()
+    live = dict(before)
+    gpu.allocated_bytes.append(sum(life.size_bytes for life in before.values()))
+    gpu.reserved_bytes.append(reserved)
+    releasing = 0
+    for index, event in enumerate(events):
+        action, allocated, reserved = event["action"], gpu.allocated_bytes[-1], reserved
+        size_bytes = event.get("size", 0)
+        released, releasing = releasing, 0
+        match action:
+            case "alloc":
+                life = _life(event, index)
+                gpu.lives.append(life)
+                live[event["addr"]] = life
+                allocated += life.size_bytes
+            case "free_requested":
+                if (freed := live.pop(event["addr"], None)) is not None:
+                    freed.freed, freed.free_frames = index, event.get("frames", ())
+                    allocated -= freed.size_bytes
+                releasing = released
+            case "segment_alloc" | "segment_map":
+                if released and action == "segment_alloc":
+                    gpu.retries.append(Retry(index, size_bytes, released))
+                reserved += size_bytes
+            case "segment_free" | "segment_unmap":
+                releasing = released + size_bytes
+                reserved -= size_bytes
+            case "oom":
+                gpu.failures.append(
+                    Failure(index, size_bytes, event.get("device_free", 0), _frames(event))
+                )
+            case _:
+                releasing = released
+        gpu.allocated_bytes.append(allocated)
+        gpu.reserved_bytes.append(reserved)
+    return gpu
+
+
+def _life(event: Mapping[str, Any], born: int) -> Life:
+    pool_id = tuple(event.get("pool_id", (0, 0)))
+    return Life(
+        event["size"],
+        event.get("stream", 0),
+        born,
+        _frames(event),
+        pool_id=(pool_id[0], pool_id[1]),
+    )
+
+
+def _frames(entry: Mapping[str, Any]) -> Frames:
+    frames: Frames = entry.get("frames") or ()
+    return frames
+
+
+def _active_blocks(segments: Iterable[Mapping[str, Any]]) -> dict[int, Life]:
+    """Find what is allocated at the end, by address. PyTorch 2.0 wrote no addresses of blocks."""
+    found = {}
+    for segment in segments:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                history = block.get("history") or [{}]
+                request_bytes = block.get("requested_size", history[0].get("real_size"))
+                found[block.get("address", address)] = Life(
+                    block["size"] if request_bytes is None else request_bytes,
+                    segment.get("stream", 0),
+                    -1,
+                    _frames(block) or _frames(history[0]),
+                    pool_id=tuple(segment.get("segment_pool_id", (0, 0))),
+                )
+            address += block["size"]
+    return found
+
+
+def _before(
+    events: Sequence[Mapping[str, Any]],
+    segments: Sequence[Mapping[str, Any]],
+    active: Mapping[int, Life],
+) -> tuple[dict[int, Life], int]:
+    """Walk back to the blocks that were there before the first event, and what was reserved."""
+    first: dict[int, str] = {}
+    freed: dict[int, Mapping[str, Any]] = {}
+    reserved = sum(segment["total_size"] for segment in segments)
+    for event in events:
+        action = event["action"]
+        if action in ("alloc", "free_requested", "free_completed"):
+            address = event["addr"]
+            if first.setdefault(address, action) != "alloc" and address not in freed:
+                freed[address] = event
+        elif action in ("segment_alloc", "segment_map"):
+            reserved -= event["size"]
+        elif action in ("segment_free", "segment_unmap"):
+            reserved += event["size"]
+    before = {
+        address: Life(event["size"], event.get("stream", 0), -1, ())
+        for address, event in freed.items()
+        if event["action"] == "free_requested"
+    }
+    before |= {address: life for address, life in active.items() if address not in first}
+    return before, max(0, reserved)
