@@ -2,11 +2,14 @@
 
 A snapshot says nothing about tensors. What can be told from stacks:
 
-    parameters           `Module._apply`, as in model.to("cuda") and model.cuda()
-    optimizer states     a file in torch/optim allocates it, and it stays
-    gradients            C++ frames alone allocate it, as autograd's engine does, and it stays
-    activations          Python allocates it, and C++ alone frees it, as backward does; or it stays
-    temporaries          Python allocates it, and Python frees it
+    parameters           `Module._apply` (model.to("cuda"), model.cuda()) or a module's constructor
+    optimizer states     a file in torch/optim allocates it, and does not free it
+    gradients            backward allocates it, and does not free it
+    activations          Python allocates it, and backward frees it; or it stays
+    temporaries          what is freed where it was allocated
+
+Backward is what has autograd's engine in its stack, or no Python frame: the engine has threads of
+its own.
 
 The stack is PyTorch's, innermost frame first.
 """
@@ -14,11 +17,12 @@ The stack is PyTorch's, innermost frame first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from vramlab.explaining.traces import Frames, Life
+from vramlab.explaining.traces import Frames, GPUTrace, Life
 
 
 class Category(StrEnum):
@@ -40,6 +44,7 @@ _LIBRARY = re.compile(
 _INDUCTOR = re.compile(r"torchinductor_|[/\\]tmp[/\\]torchinductor")
 _OPTIMIZER = re.compile(r"torch[/\\]optim[/\\]")
 _MODULE = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_OF_MODULES = re.compile(r"torch[/\\]nn[/\\]modules[/\\]|pytorch_utils\.py$")
 _ENGINE = re.compile(r"torch[/\\]autograd[/\\](__init__|graph)\.py$")
 
 
@@ -84,27 +89,74 @@ def _autograd_node(frames: Frames) -> str:
     return ""
 
 
-def category_of(life: Life, failed_at: int | None = None) -> Category:
-    """Guess what a block is for.
+@dataclass(frozen=True)
+class Phases:
+    """Where in a trace something happened.
 
-    Args:
-        life: the block.
-        failed_at: the event of a failure. What is freed after it is freed by the error, which says
-            nothing about the block.
+    Attributes:
+        kept_from: an event after which releases say nothing about a block: that of a failure, whose
+            error frees what was in use, or the last allocation, after which the program ends.
+        backward: for each event, whether the last allocation before it was made by backward.
     """
+
+    kept_from: int
+    backward: Sequence[bool] = ()
+
+    @classmethod
+    def of(cls, gpu: GPUTrace) -> Phases:
+        """Read the phases of a trace."""
+        in_backward, backward = False, []
+        for event in gpu.events:
+            if event["action"] == "alloc":
+                in_backward = _in_backward(event.get("frames") or ())
+            backward.append(in_backward)
+        last = max((life.born for life in gpu.lives), default=0)
+        return cls(gpu.failures[0].event if gpu.failures else last, backward)
+
+
+def category_of(life: Life, phases: Phases) -> Category:
+    """Guess what a block is for."""
     frames = life.frames
     if life.born < 0 and not frames:
         return Category.OLDER
     if not frames:
         return Category.UNKNOWN
     python = [frame for frame in frames if is_python(frame)]
-    stays = life.freed is None or (failed_at is not None and life.freed > failed_at)
+    stays = life.freed is None or life.freed > phases.kept_from
+    backward_frees = not stays and _is_freed_in_backward(life, phases)
     if any(_OPTIMIZER.search(frame["filename"]) for frame in python):
         return Category.STATES if stays else Category.TEMPORARIES
     if any(_MODULE.search(f["filename"]) and f.get("name") == "_apply" for f in python):
         return Category.PARAMETERS
-    if not python or any(_ENGINE.search(frame["filename"]) for frame in python):
-        return Category.GRADIENTS if stays else Category.TEMPORARIES
-    if stays or not any(is_python(frame) for frame in life.free_frames):
-        return Category.ACTIVATIONS
-    return Category.TEMPORARIES
+    if _in_backward(frames):
+        return Category.TEMPORARIES if backward_frees else Category.GRADIENTS
+    if stays and any(_makes_parameters(frame) for frame in python):
+        return Category.PARAMETERS
+    return Category.ACTIVATIONS if stays or backward_frees else Category.TEMPORARIES
+
+
+def _is_freed_in_backward(life: Life, phases: Phases) -> bool:
+    """Whether backward freed a block.
+
+    A release that was recorded without a stack of its own has that of the allocation
+    (`context_when_allocated` in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11); then the
+    allocation before it tells.
+    """
+    if life.free_frames and list(life.free_frames) != list(life.frames):
+        return _in_backward(life.free_frames)
+    assert life.freed is not None
+    return life.freed < len(phases.backward) and phases.backward[life.freed]
+
+
+def _in_backward(frames: Frames) -> bool:
+    """Whether autograd's engine is in a stack, or no Python at all, as in its own threads."""
+    python = [frame for frame in frames if is_python(frame)]
+    return not python or any(_ENGINE.search(frame["filename"]) for frame in python)
+
+
+def _makes_parameters(frame: Mapping[str, Any]) -> bool:
+    """Whether a frame is the constructor of one of PyTorch's modules."""
+    return bool(_OF_MODULES.search(frame["filename"])) and frame.get("name", "").split(".")[-1] in (
+        "__init__",
+        "reset_parameters",
+    )

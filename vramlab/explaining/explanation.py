@@ -10,7 +10,7 @@ from typing import Any
 
 from vramlab import catalogue
 from vramlab.explaining import whatif
-from vramlab.explaining.categories import Category, category_of, is_python, line_of
+from vramlab.explaining.categories import Category, Phases, category_of, is_python, line_of
 from vramlab.explaining.traces import GPUTrace, Life, read_gpus
 from vramlab.explaining.unpickling import load_snapshot, read_bytes
 from vramlab.explaining.whatif import Outcome
@@ -171,7 +171,7 @@ def _explained(gpu: GPUTrace, tell: Callable[[str], None]) -> GPUExplanation:
     moment = gpu.moment
     alive = gpu.alive(moment)
     failure = gpu.failures[0] if gpu.failures else None
-    failed_at = failure.event if failure else None
+    phases = Phases.of(gpu)
     explained = GPUExplanation(
         device=gpu.device,
         events=len(gpu.events),
@@ -187,8 +187,8 @@ def _explained(gpu: GPUTrace, tell: Callable[[str], None]) -> GPUExplanation:
         retries=len(gpu.retries),
         released_bytes=sum(retry.released_bytes for retry in gpu.retries),
         settings=gpu.settings,
-        categories=_shares((category_of(life, failed_at), life, "") for life in alive),
-        lines=_shares((line_of(life.frames), life, category_of(life, failed_at)) for life in alive),
+        categories=_shares((category_of(life, phases), life, "") for life in alive),
+        lines=_shares((line_of(life.frames), life, category_of(life, phases)) for life in alive),
         growing=_growing(gpu),
     )
     if any(life.born >= 0 for life in gpu.lives):

@@ -16,7 +16,7 @@ import vramlab
 from vramlab import cli
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.explaining.categories import Category, category_of, line_of, user_frame
+from vramlab.explaining.categories import Category, Phases, category_of, line_of, user_frame
 from vramlab.explaining.traces import Life, read_gpus
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot
 from vramlab.explaining.whatif import replay, smallest
@@ -112,7 +112,7 @@ def test_a_trace_that_begins_in_the_middle_is_walked_back() -> None:
         (Life(1, 0, -1, ()), Category.OLDER),
         (Life(1, 0, 5, ()), Category.UNKNOWN),
         (Life(1, 0, 5, stack(1)), Category.ACTIVATIONS),
-        (Life(1, 0, 5, stack(1), freed=6, free_frames=stack(1)), Category.TEMPORARIES),
+        (Life(1, 0, 5, stack(1), freed=6, free_frames=stack(2)), Category.TEMPORARIES),
         (Life(1, 0, 5, stack(1), freed=9, free_frames=[{"filename": "??"}]), Category.ACTIVATIONS),
         (Life(1, 0, 5, [{"filename": "a.cpp", "name": "MulBackward0::apply"}]), Category.GRADIENTS),
         (Life(1, 0, 5, [{"filename": "x/torch/optim/adam.py", "name": "step"}]), Category.STATES),
@@ -123,12 +123,18 @@ def test_a_trace_that_begins_in_the_middle_is_walked_back() -> None:
     ],
 )
 def test_what_a_block_is_for(life: Life, category: Category) -> None:
-    assert category_of(life) is category
+    assert category_of(life, Phases(kept_from=20)) is category
+
+
+def test_a_release_without_a_stack_of_its_own_is_told_by_the_allocation_before_it() -> None:
+    life = Life(1, 0, 0, stack(1), freed=2, free_frames=stack(1))
+    assert category_of(life, Phases(9, [False, True, True])) is Category.ACTIVATIONS
+    assert category_of(life, Phases(9, [False, True, False])) is Category.TEMPORARIES
 
 
 def test_what_an_error_frees_was_in_use() -> None:
     life = Life(1, 0, 5, stack(1), freed=9, free_frames=stack(1))
-    assert category_of(life, failed_at=8) is Category.ACTIVATIONS
+    assert category_of(life, Phases(kept_from=8)) is Category.ACTIVATIONS
 
 
 @pytest.mark.parametrize(
