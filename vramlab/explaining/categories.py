@@ -126,7 +126,7 @@ def category_of(life: Life, phases: Phases) -> Category:
     backward_frees = not stays and _is_freed_in_backward(life, phases)
     if any(_OPTIMIZER.search(frame["filename"]) for frame in python):
         return Category.STATES if stays else Category.TEMPORARIES
-    if any(_MODULE.search(f["filename"]) and f.get("name") == "_apply" for f in python):
+    if any(_MODULE.search(frame["filename"]) and _called(frame) == "_apply" for frame in python):
         return Category.PARAMETERS
     if _in_backward(frames):
         return Category.TEMPORARIES if backward_frees else Category.GRADIENTS
@@ -156,7 +156,10 @@ def _in_backward(frames: Frames) -> bool:
 
 def _makes_parameters(frame: Mapping[str, Any]) -> bool:
     """Whether a frame is the constructor of one of PyTorch's modules."""
-    return bool(_OF_MODULES.search(frame["filename"])) and frame.get("name", "").split(".")[-1] in (
-        "__init__",
-        "reset_parameters",
-    )
+    is_constructor = _called(frame) in ("__init__", "reset_parameters")
+    return is_constructor and bool(_OF_MODULES.search(frame["filename"]))
+
+
+def _called(frame: Mapping[str, Any]) -> str:
+    """Give `_apply` for `_apply` and `Module._apply`: some recorders write qualified names."""
+    return str(frame.get("name", "")).rpartition(".")[2]

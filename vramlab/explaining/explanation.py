@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -145,29 +145,26 @@ class Explanation:
         printer.text(str(self))
 
 
-def explain(path: str, tell: Callable[[str], None] = lambda words: None) -> Explanation:
+def explain(path: str) -> Explanation:
     """Explain a memory snapshot: what held the GPU's memory, and what would have helped.
 
     Args:
         path: what `torch.cuda.memory._dump_snapshot` wrote, also compressed by gzip or xz; `-` for
             standard input.
-        tell: is told what is tried.
 
     Raises:
         UnreadableSnapshot: the file is no memory snapshot.
     """
-    return explain_data(read_bytes(path), path, tell)
+    return explain_data(read_bytes(path), path)
 
 
-def explain_data(
-    data: bytes, path: str, tell: Callable[[str], None] = lambda words: None
-) -> Explanation:
+def explain_data(data: bytes, path: str) -> Explanation:
     """Explain a snapshot that has been read; see `explain`."""
     snapshot = load_snapshot(data, path)
-    return Explanation(path, [_explained(gpu, tell) for gpu in read_gpus(snapshot)])
+    return Explanation(path, [_explained(gpu) for gpu in read_gpus(snapshot)])
 
 
-def _explained(gpu: GPUTrace, tell: Callable[[str], None]) -> GPUExplanation:
+def _explained(gpu: GPUTrace) -> GPUExplanation:
     moment = gpu.moment
     alive = gpu.alive(moment)
     failure = gpu.failures[0] if gpu.failures else None
@@ -192,13 +189,13 @@ def _explained(gpu: GPUTrace, tell: Callable[[str], None]) -> GPUExplanation:
         growing=_growing(gpu),
     )
     if any(life.born >= 0 for life in gpu.lives):
-        explained.outcomes = list(whatif.outcomes(gpu, tell))
-        recorded = whatif.replay(gpu, gpu.settings, gpu.capacity_bytes)
+        explained.outcomes = list(whatif.outcomes(gpu))
+        recorded = whatif.Replay(gpu).under(gpu.settings, gpu.capacity_bytes)
         explained.is_replayed = recorded.reserved_bytes == explained.peak_reserved_bytes
         largest = {share.name for share in explained.lines[:LARGEST_LINES]}
         left_out = {life.born for life in alive if line_of(life.frames) in largest} - {-1}
         if left_out:
-            rest = whatif.replay(gpu, gpu.settings, None, left_out)
+            rest = whatif.Replay(gpu, left_out).under(gpu.settings)
             explained.without_largest_bytes = rest.reserved_bytes
     return explained
 
@@ -222,8 +219,8 @@ def _shares(named: Iterable[tuple[str, Life, str]]) -> list[Share]:
 def _growing(gpu: GPUTrace) -> list[Growth]:
     """Find lines that add a block of one size step after step, and free none of them.
 
-    A step is told by what has no Python frame: a backward pass. Layers of one forward pass add
-    blocks as well, without a backward pass between them.
+    A backward pass, whose stacks have no Python frame, separates steps. Layers of one forward pass
+    add blocks as well, without a backward pass between them.
     """
     kept: dict[tuple[str, int], list[int]] = defaultdict(list)
     backward = [0]
@@ -251,10 +248,14 @@ def _gib(size_bytes: int) -> str:
     return f"{size_bytes / GIB:.2f} GiB"
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def _text(gpu: GPUExplanation) -> Iterator[str]:
     yield from _headline(gpu)
     yield ""
-    yield f"{Table('Allocated then', ('for', 'GiB', 'blocks'), _rows(gpu.categories))}"
+    yield f"{Table('Allocated at that moment', ('for', 'GiB', 'blocks'), _rows(gpu.categories))}"
     yield ""
     lines = gpu.lines[:LINES_SHOWN]
     header = ("line", "GiB", "blocks", "for")
@@ -298,14 +299,14 @@ def _headline(gpu: GPUExplanation) -> Iterator[str]:
     else:
         share = gpu.unused_bytes / gpu.reserved_bytes if gpu.reserved_bytes else 0
         at = f" at {where}" if gpu.events else ", without a trace"
-        yield f"cuda:{gpu.device} allocates most{at}: {_gib(gpu.allocated_bytes)}"
+        yield f"cuda:{gpu.device}: peak of allocated memory{at}: {_gib(gpu.allocated_bytes)}"
         yield (
             f"  reserved then: {_gib(gpu.reserved_bytes)}, of which {share:.0%} is unallocated; "
             f"reserved at most: {_gib(gpu.peak_reserved_bytes)}"
         )
     if gpu.retries:
         yield (
-            f"  PyTorch released its cache {gpu.retries} times to serve a request "
+            f"  PyTorch released its cache {_times(gpu.retries)} to serve a request "
             f"({_gib(gpu.released_bytes)} in all); each time waits for the GPU"
         )
     if gpu.older_bytes:
@@ -325,12 +326,12 @@ def _settings(gpu: GPUExplanation) -> Iterator[str]:
                 {None: "", True: "yes", False: "no"}[outcome.is_enough],
             )
         )
-    header = ("setting", "reserves", "suffices", "retries", "enough")
+    header = ("setting", "peak reserved", "least memory", "retries", "fits")
     caption = "The same requests under other allocator settings, replayed (GiB)"
     yield f"{Table(caption, header, tuple(rows))}"
     yield (
-        "reserves: at most, with memory to spare; suffices: the smallest memory in which every "
-        "request is served; retries, enough: with what this GPU had"
+        "peak reserved: with memory to spare; least memory: the least that serves every request; "
+        "retries: how often the cache is released; retries and fits: on this GPU"
     )
     if not gpu.is_replayed:
         yield (
@@ -358,7 +359,7 @@ def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
         what = (
             "serves every request on the same GPU"
             if gpu.failed_line
-            else f"releases the cache {best.retries} times, not {recorded.retries}"
+            else f"releases the cache {_times(best.retries or 0)}, not {recorded.retries}"
         )
         yield f'export PYTORCH_CUDA_ALLOC_CONF="{best.settings}" {what}'
         if "garbage_collection" in best.settings:
@@ -416,6 +417,6 @@ def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
         )
     if gpu.without_largest_bytes is not None:
         yield (
-            f"without the blocks of the {min(LARGEST_LINES, len(gpu.lines))} largest lines, "
+            f"without the blocks of the largest lines (up to {LARGEST_LINES}), "
             f"PyTorch would reserve {_gib(gpu.without_largest_bytes)}"
         )

@@ -35,7 +35,6 @@ class Life:
         freed: index of the event that freed it; None if it is still there.
         frames: the stack of its allocation.
         free_frames: the stack of its release.
-        pool_id: the private pool that it is from.
     """
 
     request_bytes: int
@@ -44,7 +43,6 @@ class Life:
     frames: Frames
     freed: int | None = None
     free_frames: Frames = ()
-    pool_id: tuple[int, int] = (0, 0)
 
     @property
     def size_bytes(self) -> int:
@@ -188,7 +186,7 @@ def _gpu(
         released, releasing = releasing, 0
         match action:
             case "alloc":
-                life = _life(event, index)
+                life = Life(event["size"], event.get("stream", 0), index, _frames(event))
                 gpu.lives.append(life)
                 live[event["addr"]] = life
                 allocated += life.size_bytes
@@ -215,17 +213,6 @@ def _gpu(
     return gpu
 
 
-def _life(event: Mapping[str, Any], born: int) -> Life:
-    pool_id = tuple(event.get("pool_id", (0, 0)))
-    return Life(
-        event["size"],
-        event.get("stream", 0),
-        born,
-        _frames(event),
-        pool_id=(pool_id[0], pool_id[1]),
-    )
-
-
 def _frames(entry: Mapping[str, Any]) -> Frames:
     frames: Frames = entry.get("frames") or ()
     return frames
@@ -245,7 +232,6 @@ def _active_blocks(segments: Iterable[Mapping[str, Any]]) -> dict[int, Life]:
                     segment.get("stream", 0),
                     -1,
                     _frames(block) or _frames(history[0]),
-                    pool_id=tuple(segment.get("segment_pool_id", (0, 0))),
                 )
             address += block["size"]
     return found

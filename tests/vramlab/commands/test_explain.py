@@ -68,3 +68,22 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
         f"sys.exit(cli.main(['explain', {str(log)!r}]))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+SCRIPT = str(Path(__file__).parents[2] / "scripts" / "train_mlp.py")
+
+
+def test_categories_are_those_that_the_virtual_gpu_knows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guessed from the stacks of a snapshot, and known from the tensors of the same run."""
+    report, snapshot = tmp_path / "report.json", tmp_path / "snapshot.pickle"
+    words = ["--gpu", "T4", "--json", str(report), "--snapshot", str(snapshot), SCRIPT]
+    assert cli.main(["run", *words]) == 0
+    capsys.readouterr()
+    assert cli.main(["explain", "--json", str(snapshot)]) == 0
+    (explained,) = json.loads(capsys.readouterr().out)
+    guessed = {each["name"]: each["size_bytes"] for each in explained["gpus"][0]["categories"]}
+    known = json.loads(report.read_text())["devices"][0]["category_bytes"]
+    for category in ("parameters", "optimizer states"):
+        assert guessed[category] == known[category] > 0

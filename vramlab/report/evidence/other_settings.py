@@ -9,32 +9,22 @@ first: under the run's own settings it has to reserve what the run did, to the b
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vramlab.allocator import (
     AllocatorEvent,
     AllocatorSettings,
-    Block,
     CachingAllocator,
     DeviceMemory,
     Precedence,
+    replay,
 )
-from vramlab.allocator.device_memory import PAGE_BYTES
 from vramlab.allocator.statistics import DEFAULT_POOL_ID
-from vramlab.errors import OutOfDeviceMemory
 from vramlab.table import Table
 from vramlab.units import GIB, format_bytes
 
-SETTINGS = (
-    "",
-    "expandable_segments:True",
-    "max_split_size_mb:128",
-    "max_split_size_mb:512",
-    "roundup_power2_divisions:4",
-    "roundup_power2_divisions:8",
-)
+SETTINGS = (*replay.SETTINGS, "roundup_power2_divisions:4", "roundup_power2_divisions:8")
 """What is tried besides the run's own. The garbage collection threshold is left out: without a
 memory fraction below 1, PyTorch collects nothing."""
 
@@ -44,25 +34,19 @@ _MOST_SEARCHED = 30_000
 """Requests of a run above which the smallest memory is not searched: some 15 replays a setting."""
 
 
-class RequestTape:
+class RequestTape(replay.Requests):
     """The requests and frees of one allocator, from now until memory first runs out.
 
     Args:
         allocator: whose.
 
     Attributes:
-        count: how many requests there were.
-        failed_bytes: the request that could not be served; None: all could.
         has_private_pools: whether some were for CUDA graphs or memory pools.
     """
 
     def __init__(self, allocator: CachingAllocator) -> None:
-        self.count = 0
-        self.failed_bytes: int | None = None
-        self.failed_stream = 0
+        super().__init__()
         self.has_private_pools = False
-        self._sizes, self._streams = array("Q"), array("Q")
-        self._order = array("q")  # a request's number, or -1 minus the number of what is freed
         self._live: dict[int, int] = {}  # request numbers by address
         allocator.add_trace_tracker(self._note)
 
@@ -72,32 +56,13 @@ class RequestTape:
         match event.action:
             case "alloc":
                 self.has_private_pools |= event.pool_id != DEFAULT_POOL_ID
-                self._live[event.address] = self.count
-                self._order.append(self.count)
-                self._sizes.append(event.size_bytes)
-                self._streams.append(event.stream)
-                self.count += 1
+                self._live[event.address] = self.allocate(event.size_bytes, event.stream)
             case "free_completed":
                 number = self._live.pop(event.address, None)
                 if number is not None:  # else it was there before
-                    self._order.append(-1 - number)
+                    self.free(number)
             case "oom":
-                self.failed_bytes, self.failed_stream = event.size_bytes, event.stream
-
-    def play(self, allocator: CachingAllocator) -> bool:
-        """Repeat everything with an allocator; return whether it could serve all requests."""
-        blocks: dict[int, Block] = {}
-        try:
-            for number in self._order:
-                if number < 0:
-                    allocator.free(blocks.pop(-1 - number))
-                else:
-                    blocks[number] = allocator.malloc(self._sizes[number], self._streams[number])
-            if self.failed_bytes is not None:
-                allocator.malloc(self.failed_bytes, self.failed_stream)
-        except OutOfDeviceMemory:
-            return False
-        return True
+                self.fail(event.size_bytes, event.stream)
 
 
 @dataclass(frozen=True)
@@ -131,7 +96,7 @@ def try_settings(
         allocator: of the run, as it is at the end.
         reserved_bytes: the run's peak of reserved memory.
         precedence: as the run's allocator has it.
-        tell: is told which settings are replayed.
+        tell: called with the settings that are about to be replayed.
 
     Returns:
         The trials, or why there are none.
@@ -150,12 +115,11 @@ def try_settings(
         return other.stats()["reserved_bytes"]["all"]["peak"], fits
 
     def smallest(settings: AllocatorSettings, enough_bytes: int) -> int:
-        low, high = context_bytes // PAGE_BYTES, -(-enough_bytes // PAGE_BYTES)
-        while high - low > 1:
-            middle = (low + high) // 2
-            _, fits = played(settings, max(middle * PAGE_BYTES, context_bytes))
-            low, high = (low, middle) if fits else (middle, high)
-        return high * PAGE_BYTES
+        return replay.least_memory(
+            lambda size_bytes: played(settings, max(size_bytes, context_bytes))[1],
+            enough_bytes,
+            context_bytes,
+        )
 
     tell("the run's own settings")
     own = allocator.settings

@@ -1,0 +1,89 @@
+"""Requests and frees, to be served again by another allocator.
+
+requests = Requests()
+number = requests.allocate(3 * MIB, stream=0)
+requests.free(number)
+requests.play(CachingAllocator(DeviceMemory(GIB), settings))    # whether all were served
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from vramlab.allocator.blocks import Block
+from vramlab.allocator.caching import CachingAllocator
+from vramlab.allocator.device_memory import PAGE_BYTES
+from vramlab.cuda_rules.rounding import round_up
+from vramlab.errors import OutOfDeviceMemory
+
+SETTINGS = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:128",
+    "max_split_size_mb:512",
+)
+"""Allocator settings worth trying, as PYTORCH_CUDA_ALLOC_CONF takes them; '' is the default."""
+
+
+class Requests:
+    """A program's requests and frees, in their order.
+
+    Attributes:
+        count: how many requests there are.
+        failed_bytes: the last request, if it could not be served; None: all could.
+        failed_stream: the stream of that request.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.failed_bytes: int | None = None
+        self.failed_stream = 0
+        self._sizes, self._streams = array("Q"), array("Q")
+        self._order = array("q")  # a request's number, or -1 minus the number of what is freed
+
+    def allocate(self, size_bytes: int, stream: int) -> int:
+        """Add a request; return its number."""
+        self._order.append(self.count)
+        self._sizes.append(size_bytes)
+        self._streams.append(stream)
+        self.count += 1
+        return self.count - 1
+
+    def free(self, number: int) -> None:
+        """Add the release of what a request was given."""
+        self._order.append(-1 - number)
+
+    def fail(self, size_bytes: int, stream: int) -> None:
+        """Add the request that could not be served."""
+        self.failed_bytes, self.failed_stream = size_bytes, stream
+
+    def play(self, allocator: CachingAllocator) -> bool:
+        """Repeat everything with an allocator; return whether it could serve all requests."""
+        blocks: dict[int, Block] = {}
+        try:
+            for number in self._order:
+                if number < 0:
+                    allocator.free(blocks.pop(-1 - number))
+                else:
+                    blocks[number] = allocator.malloc(self._sizes[number], self._streams[number])
+            if self.failed_bytes is not None:
+                allocator.malloc(self.failed_bytes, self.failed_stream)
+        except OutOfDeviceMemory:
+            return False
+        return True
+
+
+def least_memory(suffices: Callable[[int], bool], enough_bytes: int, above_bytes: int = 0) -> int:
+    """Search the least memory that suffices, to 2 MiB, by bisection.
+
+    Args:
+        suffices: returns whether so many bytes do.
+        enough_bytes: memory that is known to suffice.
+        above_bytes: memory that is known not to.
+    """
+    low, high = above_bytes // PAGE_BYTES, round_up(enough_bytes, PAGE_BYTES) // PAGE_BYTES
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle * PAGE_BYTES) else (middle, high)
+    return high * PAGE_BYTES
