@@ -120,7 +120,7 @@ def _made_with(results: Results) -> str:
 
 @neutral.environment()
 def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
-    """Return a page with every part made anew; KeyError if nobody makes one of its parts."""
+    """Return a page with every part made again; KeyError if a part has no maker."""
 
     def fill(part: re.Match[str]) -> str:
         if part["name"] in OF_LOCKED_PYTORCH and not coverage_tables.is_locked():

@@ -23,24 +23,17 @@ from packaging.utils import canonicalize_name
 import vramlab
 
 ROOT = Path(__file__).parents[1]
+FOLDERS = {
+    "vramlab": ".",
+    "vramlab-classroom": "packages/vramlab-classroom",
+    "vramlab-course": "packages/vramlab-course",
+}
+PROJECT_FILES = [f"{folder}/pyproject.toml" for folder in FOLDERS.values()]
+EDITABLE = [f"--editable {folder}" for folder in FOLDERS.values()]
 PROJECTS = {
     name: tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
-    for name, folder in {
-        "vramlab": ".",
-        "vramlab-classroom": "packages/vramlab-classroom",
-        "vramlab-course": "packages/vramlab-course",
-    }.items()
+    for name, folder in FOLDERS.items()
 }
-PROJECT_FILES = (
-    "pyproject.toml",
-    "packages/vramlab-classroom/pyproject.toml",
-    "packages/vramlab-course/pyproject.toml",
-)
-EDITABLE = [
-    "--editable .",
-    "--editable packages/vramlab-classroom",
-    "--editable packages/vramlab-course",
-]
 
 
 def lock_lines() -> list[str]:

@@ -1032,7 +1032,7 @@ def missing(everywhere: bool = False) -> list[Internal]:
 
 
 def is_expected(internal: Internal) -> bool:
-    """Tell whether the installed PyTorch is of a version, and built so, that has the name."""
+    """Return whether the installed PyTorch is of a version, and built so, that has the name."""
     distributed = torch.distributed.is_available() or not internal.path.startswith(_DISTRIBUTED)
     return distributed and internal.is_in(installed_version())
 

@@ -107,7 +107,7 @@ def mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iter
 def fuses_bias(
     call: Call, bias: Tensor, left: Tensor, right: Tensor, *, activation: bool = False
 ) -> bool:
-    """Tell whether `addmm` hands its bias to cuBLASLt rather than copying it into the result first.
+    """Return whether `addmm` hands its bias to cuBLASLt and does not copy it into the result.
 
     Source: isInputCompliesAddmmCudaLt in Blas.cpp, PyTorch 2.13, for CUDA 12.1 and later. That a
     single row is handed over in 2.11 is from the recording of an H200, that it is not in 2.10, and
@@ -133,7 +133,7 @@ def fuses_bias(
 
 
 def fuses_matrix(call: Call, self: Tensor, right: Tensor, beta: complex) -> bool:
-    """Tell whether `addmm` lets cuBLASLt read the matrix that it adds, and copies nothing.
+    """Return whether `addmm` lets cuBLASLt read the matrix that it adds, and copies nothing.
 
     As the native engine shows it for PyTorch 2.15.0, in float16 and bfloat16 alone.
     """
@@ -153,7 +153,7 @@ def fuses_matrix(call: Call, self: Tensor, right: Tensor, beta: complex) -> bool
 
 
 def has_dense_rows(matrix: Tensor) -> bool:
-    """Tell whether each row lies unbroken, and none over another."""
+    """Return whether each row lies unbroken, and none over another."""
     return matrix.stride(1) == 1 and matrix.stride(0) >= matrix.shape[1]
 
 

@@ -87,7 +87,7 @@ def peak(events: Events, allocator: CachingAllocator) -> Moment:
 
     The last step is done again until it leaves the memory as a step before it did: where blocks
     lie decides which free ones are found, and a third step can take more than a second. A step that
-    does not give back all it takes, as DDP's second one with its new buckets, is not done again.
+    does not free all it takes, as DDP's second one with its new buckets, is not done again.
 
     Args:
         events: of a training.
@@ -113,7 +113,7 @@ def peak(events: Events, allocator: CachingAllocator) -> Moment:
 
 
 def _gives_all_back(events: Events) -> bool:
-    """Tell whether as many blocks of each kind are freed as are allocated."""
+    """Return whether as many blocks of each kind are freed as are allocated."""
     counts: dict[tuple[object, ...], int] = defaultdict(int)
     for size_bytes, category, place, stream, _ in events:
         counts[abs(size_bytes), category, place, stream] += (size_bytes > 0) - (size_bytes < 0)

@@ -31,7 +31,7 @@ def order_of_torch(ranks: int, micro_batches: int, rank: int, stages_per_rank: i
     ]
 
 
-# test_experiment.py holds GPipe and 1F1B against what PyTorch runs.
+# test_experiment.py compares GPipe and 1F1B with what PyTorch runs.
 @pytest.mark.parametrize(
     ("ranks", "micro_batches", "stages_per_rank"), [(4, 8, 2), (2, 6, 3), (4, 4, 2), (3, 9, 1)]
 )

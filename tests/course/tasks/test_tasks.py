@@ -58,7 +58,7 @@ def reference(task: Task) -> Callable[..., object] | None:
 
 
 def tried(mistake: Mistake, measured: Sequence[Mapping[str, Any]]) -> list[Try]:
-    """What somebody who makes a mistake in every case answers."""
+    """The answers that a mistake leads to, one for each case."""
     answers = [mistake.answer(**each["arguments"]) for each in measured]
     return [
         Try(each["arguments"], {"type": type(answer).__name__, "value": answer}, each["truth"])

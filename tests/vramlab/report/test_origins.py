@@ -160,5 +160,5 @@ def test_data_and_workspaces_are_known_by_their_allocation(watch: Watch) -> None
     assert block_of(watch, torch.zeros_like(made)).owner is None
     assert block_of(watch, product).owner is None
     owners = [block.owner for block in watch.devices[0].now().blocks]
-    is_kept = torch.__version__ < (2, 15)  # later ones give it back after each product
+    is_kept = torch.__version__ < (2, 15)  # later ones free it after each product
     assert owners.count(Category.WORKSPACES) == is_kept

@@ -89,7 +89,7 @@ class StoreOfRankAlone(dist.Store):  # type: ignore[misc, name-defined]
         return int(self._own.add(key, amount))
 
     def check(self, keys: list[str]) -> bool:
-        """Tell whether all have written: they have, unless it would be that they are in trouble."""
+        """Return whether all have written: they have, unless they wrote of trouble."""
         return self._own.check(keys) or not any(word in key for key in keys for word in _TROUBLE)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:

@@ -121,7 +121,7 @@ def is_of_program(process: Any, native: bool = False) -> bool:
 
 
 class ReportingRun:
-    """What a process runs in place of its own `run`: that, and then the report."""
+    """What a process runs instead of its own `run`: that, and then the report."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """How the code of an answer reads and writes attributes: every access of `restricted.py` is here.
 
-Also what an answer gets in place of functions that read or write attributes by themselves, or do
+Also what an answer gets instead of functions that read or write attributes by themselves, or do
 more than an answer needs.
 """
 

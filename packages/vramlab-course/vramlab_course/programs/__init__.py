@@ -2,7 +2,7 @@
 
 documents        the documents' models: VGG16, Linear layers
 chains           chains of equal steps
-unfilled         models whose weights nobody reads
+unfilled         models whose weights are never read
 each_parameter   the base of optimizers that update one parameter after the other
 blockwise_adam   AdamW with states of one byte
 ranks            programs of which torchrun starts a process for each GPU
