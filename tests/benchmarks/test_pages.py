@@ -73,7 +73,7 @@ def test_pages_do_not_depend_on_what_is_set_up_or_chosen_where_they_are_made(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("VRAMLAB_ENGINE", raising=False)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    assert "the native one needs" in choose(default_engine()).why  # reports would tell
+    assert "the native one cannot be updated" in choose(default_engine()).why  # reports would tell
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     made = {"report": front_page.report, "program": front_page.program}
     front_page.report.cache_clear()

@@ -194,10 +194,11 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _remove(arguments: argparse.Namespace) -> int:
     from vramlab import native
+    from vramlab.native import builds
 
     chosen: Sequence[native.Build] = native.installed()
     if arguments.torch is not None:
-        chosen = [native.find(arguments.torch)]
+        chosen = [builds.find(arguments.torch)]
     for build in chosen:
         native.remove(build)
         print(f"removed PyTorch {build.torch_version}")

@@ -10,7 +10,6 @@ starts programs, there is nothing to attach.
 
 from vramlab.native.builds import (
     Build,
-    find,
     installed,
     remove,
     remove_unused_sites,
@@ -19,7 +18,7 @@ from vramlab.native.builds import (
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.launch import environment, run
 from vramlab.native.report import Kind, SubstituteCall
-from vramlab.native.setup import set_up
+from vramlab.native.setup import find, set_up
 
 __all__ = [
     "Build",

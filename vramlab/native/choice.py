@@ -10,13 +10,12 @@ from typing import Literal, get_args
 
 import vramlab
 from vramlab.catalogue import GPUModel
-from vramlab.native import builds
+from vramlab.native import builds, setup
 from vramlab.native.builds import Build
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams
 from vramlab.native.launch import run
 from vramlab.native.setup import installed_release
-from vramlab.native.substitutes import sources_fingerprint
 
 Engine = Literal["auto", "portable", "native"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -81,7 +80,7 @@ def choose(engine: str, version: str | None = None, *, portable_only: str = "") 
     if is_inside():
         return Choice(native=True, why=os.environ.get(_WHY, ""))
     if engine == "native":
-        return Choice(native=True, build=builds.find(version or _nearest_to_installed()))
+        return Choice(native=True, build=setup.find(version or _nearest_to_installed()))
     return _automatic(version, portable_only)
 
 
@@ -94,14 +93,15 @@ def _automatic(version: str | None, portable_only: str) -> Choice:
     try:
         wanted = version or _without_patch(installed_release())
     except NativeEngineError:  # no PyTorch is installed: the native engine has its own
-        return Choice(native=True, build=builds.find(), why="no other PyTorch is installed")
+        return Choice(native=True, build=setup.find(), why="no other PyTorch is installed")
     try:
-        build = builds.find(wanted)
+        builds.find(wanted)
     except NativeEngineError:
         return Choice(native=False, why=f"PyTorch {wanted} is not set up for the native one")
-    if build.sources != sources_fingerprint():
-        again = f"`vramlab native setup --torch {build.release}`"
-        return Choice(native=False, why=f"the native one needs {again} after vramlab's update")
+    try:
+        build = setup.find(wanted)
+    except NativeEngineError as error:
+        return Choice(native=False, why=f"the native one cannot be updated: {error}")
     return Choice(native=True, build=build, why=f"PyTorch {build.release} is set up for it")
 
 

@@ -24,7 +24,7 @@ def install(build: Build, gpu: GPUModel, count: int = 1) -> Path:
     """Install the kernel for the user, in the place of one that is there.
 
     Args:
-        build: from `builds.find`.
+        build: from `setup.find`.
         gpu: from the catalogue.
         count: how many of it.
 

@@ -21,7 +21,6 @@ from vramlab.native.builds import Build, preloads_beside
 from vramlab.native.errors import NativeEngineError
 from vramlab.native.gpu import Streams, describe, described_count
 from vramlab.native.report import CORE, SubstituteCall
-from vramlab.native.substitutes import sources_fingerprint
 
 _TRIAL = """
 import os, sys
@@ -63,7 +62,7 @@ def environment(
     Libraries of NVIDIA's in LD_PRELOAD are left out: they would come before their substitutes.
 
     Args:
-        build: from `builds.find`.
+        build: from `setup.find`.
         gpu: from the catalogue.
         count: how many of it.
         streams: when events complete.
@@ -128,7 +127,7 @@ def run(
     """Run Python with some arguments on the native engine, and wait for it.
 
     Args:
-        build: from `builds.find`.
+        build: from `setup.find`.
         words: what follows `python`: a script and its arguments, or `-m` and a module.
         gpu: from the catalogue.
         count: how many of it.
@@ -140,17 +139,12 @@ def run(
         no meaning here.
 
     Raises:
-        NativeEngineError: files of the build are gone, another vramlab made it, there is no room
-            for temporary files, or too few or too many GPUs.
+        NativeEngineError: files of the build are gone, there is no room for temporary files, or too
+            few or too many GPUs.
     """
     again = f"`vramlab native setup --torch {build.release}`"
     if not (build.site / "torch").is_dir():
         raise NativeEngineError(f"{build.site} has no PyTorch any more: {again}.")
-    if build.sources != sources_fingerprint():
-        raise NativeEngineError(
-            f"PyTorch {build.release} was set up by another version of vramlab: {again} compiles "
-            "its substitutes anew, and downloads nothing."
-        )
     if not (build.libraries / CORE).is_file():
         raise NativeEngineError(
             f"{build.libraries} has no substitutes any more: `vramlab native remove --torch "

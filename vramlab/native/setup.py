@@ -20,6 +20,7 @@ from vramlab.native.fetch import fetch
 from vramlab.native.launch import try_out
 from vramlab.native.needs import TorchBuild, bundled, needs_of, torch_build, versions
 from vramlab.native.substitutes import compile_all, fingerprint, sources_fingerprint
+from vramlab.streams import print_error
 from vramlab.units import GIB
 
 _CUDNN_GRAPH = "libcudnn_graph.so.9"
@@ -107,6 +108,25 @@ def set_up(
         move_into_place(temporary / "build", folder)
     _remove_outdated(build)
     return build
+
+
+def find(version: str | None = None, report: Callable[[str], None] = print_error) -> Build:
+    """Find what is set up for the running Python; after an update of vramlab, compile it again.
+
+    That takes seconds, and downloads nothing.
+
+    Args:
+        version: such as `2.11.0`, `2.11` or `2.11.0+cu130`; None: the newest.
+        report: called with a line when something is compiled.
+
+    Raises:
+        NativeEngineError: nothing that fits is set up, or it cannot be compiled.
+    """
+    build = builds.find(version)
+    if build.sources == sources_fingerprint():
+        return build
+    report(f"vramlab was updated: compiling the libraries for PyTorch {build.release} again")
+    return set_up(build.release, site=build.site)
 
 
 def _link_preloads(libraries: Path, cuda_version: int) -> None:

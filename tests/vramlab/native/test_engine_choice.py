@@ -78,11 +78,11 @@ class TestAuto:
         put("2.13.0", python="cp39")
         assert not choose("auto").native
 
-    def test_another_vramlabs_must_be_compiled_anew(self) -> None:
-        put("2.13.0", sources="00000000")
+    def test_what_cannot_be_compiled_again_after_an_update_is_not_taken(self) -> None:
+        put("2.13.0", sources="00000000")  # without its PyTorch
         chosen = choose("auto")
         assert not chosen.native
-        assert "`vramlab native setup --torch 2.13.0`" in chosen.why
+        assert "cannot be updated" in chosen.why
 
     def test_what_only_the_virtual_gpu_has_decides(self) -> None:
         put("2.13.0")

@@ -576,13 +576,18 @@ def test_a_program_is_ended_with_its_command(cache: Path, tmp_path: Path) -> Non
     assert process.returncode == 7
 
 
-def test_a_build_of_another_vramlab_is_refused(cache: Path, tmp_path: Path, capsys) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
-    build = a_build(cache)
+def test_a_build_of_another_vramlab_is_compiled_again(
+    pip: Pip, cache: Path, compiler: tuple[str, ...]
+) -> None:
+    pip.gives("torch-9.9.9.whl", a_wheel(a_torch(cache.parent, compiler)))
+    build = native.set_up("9.9.9")
     builds.write(replace(build, sources="00000000"), build.folder)
-    assert cli.main(["native", "run", str(script)]) == 2
-    assert "was set up by another version of vramlab" in capsys.readouterr().err
+    pip.says("there is no network")
+    said: list[str] = []
+    assert native.find("9.9.9", said.append) == build
+    assert len(said) == 1
+    assert native.find("9.9.9", said.append) == build
+    assert len(said) == 1  # once is enough
 
 
 def test_versions_are_what_the_wheels_metadata_names(tmp_path: Path) -> None:
