@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from functools import cache, wraps
 from itertools import chain
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -155,6 +156,9 @@ class KnownValues(TorchFunctionMode):
         self._shadows = MemoryShadows()
         self._counting = CountingKernels(self._shadows, self.policy)
         self._undo = ExitStack()
+        self._unknown: WeakKeyDictionary[torch.optim.Optimizer, tuple[int, int]] = (
+            WeakKeyDictionary()
+        )
 
     @property
     def reads(self) -> Counter[tuple[str, str]]:
@@ -221,6 +225,8 @@ class KnownValues(TorchFunctionMode):
         Source: `_patch_step_function` in torch/optim/optimizer.py, PyTorch 2.13.
         """
         hook = torch.optim.Optimizer.profile_hook_step
+        zero_grad = torch.optim.Optimizer.zero_grad
+        forget_gradients = self._apart(zero_grad)
 
         def hook_step(step: Callable[..., Any]) -> Any:
             if not step.__module__.startswith("torch.optim."):
@@ -235,6 +241,11 @@ class KnownValues(TorchFunctionMode):
 
             return hook(run)
 
+        @wraps(zero_grad)
+        def forget_or_fill(optimizer: Any, set_to_none: bool = True) -> None:
+            (forget_gradients if set_to_none else zero_grad)(optimizer, set_to_none)
+
+        patches.set(torch.optim.Optimizer, "zero_grad", forget_or_fill)
         patches.set(torch.optim.Optimizer, "profile_hook_step", staticmethod(hook_step))
         for kind in _kinds_of(torch.optim.Optimizer):
             step: Any = vars(kind).get("step")
@@ -244,15 +255,24 @@ class KnownValues(TorchFunctionMode):
                 patches.set(kind, "step", hooked)
 
     def _knows_of(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Return whether anything is known of an optimizer's parameters and states on GPUs."""
+        """Return whether anything is known of an optimizer's parameters and states on GPUs.
+
+        Nothing known stays so until there are other states: a step apart makes nothing known.
+        """
+        states_then = (id(optimizer.state), len(optimizer.state))
+        if self._unknown.get(optimizer) == states_then:
+            return False
         shadows = self._shadows
         parameters = (each for group in optimizer.param_groups for each in group["params"])
         states = (each for state in optimizer.state.values() for each in state.values())
         with DisableTorchFunction():
-            return any(
+            if any(
                 shadows.is_followed(each) and shadows.shadow_of(each) is not None
                 for each in chain(parameters, states)
-            )
+            ):
+                return True
+        self._unknown[optimizer] = states_then
+        return False
 
     def _apart(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that torch.compile made, or an optimizer's, called without this mode.
