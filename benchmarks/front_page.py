@@ -1,8 +1,8 @@
 """What the front page (README.md) shows of one training run: a program, a picture, a report.
 
 The run is that of docs/examples/train_gpt2.py: GPT-2 medium, two steps of 8 x 1024 tokens, on a
-virtual A100-40GB. The picture is drawn from a recording of it; its words are the alternative text.
-tests/test_readme.py runs the program, and holds the three against each other.
+virtual A100-40GB. The picture is drawn from a recording of it.
+tests/test_readme.py runs the program and compares the three.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import vramlab
 from benchmarks.results import ROOT
-from vramlab.measure import Timeline, record_timeline
+from vramlab.measure import Timeline, breakdown, record_timeline
+from vramlab.units import GIB
 from vramlab_course.plots import draw_timeline
 from vramlab_course.plots.picture import Picture
 
@@ -30,8 +31,7 @@ BATCH = 8
 PICTURE = ROOT / "assets" / "training-gpt2-medium.png"
 SCRIPT = "docs/examples/train_gpt2.py"
 PROGRAM = """\
-This training takes {needed_gb:.0f} GB of GPU memory. It was measured on a machine without a GPU, in
-seconds:
+This training takes {needed_gb:.0f} GB of GPU memory, measured in seconds without a GPU:
 
 ```python
 import torch
@@ -53,8 +53,7 @@ with vramlab.VirtualGPU("{gpu}"), torch.device("cuda"):
     print(torch.cuda.max_memory_allocated())  # {allocated_bytes}
 ```
 
-PyTorch reserves more than it allocates, and CUDA's context takes its share: that makes
-{needed_bytes:,} B in all."""
+With PyTorch's cache and the CUDA context, the GPU needs {needed_bytes:,} B in all."""
 
 TITLE = "Two training steps of GPT-2 medium, measured without a GPU"
 
@@ -126,8 +125,16 @@ def write_picture() -> None:
 
 
 def image() -> str:
-    """Return the picture as Markdown."""
-    return f"![{picture().alt}]({PICTURE.relative_to(ROOT).as_posix()})"
+    """Return the picture as Markdown, with its alternative text in one sentence."""
+    at_peak = breakdown(timeline())
+    moment, sizes_bytes = at_peak.moment, at_peak.category_bytes
+    largest = max(sizes_bytes, key=sizes_bytes.__getitem__)
+    words = (
+        f"{TITLE}: allocated memory over time by category, with a "
+        f"peak at {moment.allocated_bytes / GIB:.3f} GiB in stage '{moment.stage}', "
+        f"of which {sizes_bytes[largest] / GIB:.3f} GiB are {largest}."
+    )
+    return f"![{words}]({PICTURE.relative_to(ROOT).as_posix()})"
 
 
 @cache

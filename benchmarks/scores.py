@@ -97,8 +97,8 @@ def summary(tool: str, comparisons: Sequence[Comparison]) -> str:
     found = score(tool, comparisons)
     cases = found.documents + found.recordings
     return (
-        f"Of {cases} figures that were published or recorded on real GPUs, {found.equal} are equal "
-        f"to the byte.\nThe median error is {percent(found.median)}, the largest "
+        f"Of {cases} numbers that were published or recorded on real GPUs, {found.equal} match to "
+        f"the byte.\nThe median error is {percent(found.median)}, the largest "
         f"{percent(found.worst)}."
     )
 
