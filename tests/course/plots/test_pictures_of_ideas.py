@@ -157,8 +157,8 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
     "ZeRO": (
         # 32 GiB; with stage 1 16 + 16/4, with stage 2 8 + 24/4, with stage 3 32/4
         lambda: draw_zero_stages(WHOLE, 4),
-        "Each stage cuts one thing more: from 32 GiB on every GPU to 8 GiB",
-        ("20 GiB", "14 GiB"),
+        "Stage 1 saves most: 32 GiB on each of 4 GPUs, then 20 GiB; at stage 3 8 GiB",
+        ("20 GiB", "14 GiB", "3 other GPUs", "3 M: 2 all-gathers,\nreduce-scatter"),
     ),
     "cut matrices": (
         # 4096 * 16384 / 4 * 2 B of A on a GPU; X and Y 16384 * 4096 * 2 B
@@ -225,6 +225,14 @@ def test_states_are_as_large_as_their_bytes_and_single_numbers_are_left_out() ->
     # A number of each of 64 rows, of 16 in a row; and one of each of 16 columns, of 64 in a column
     assert rows.get_width() * rows.get_height() == pytest.approx(1.6 / 16)
     assert columns.get_width() * columns.get_height() == pytest.approx(1.6 / 64)
+
+
+def test_stages_of_zero_are_as_wide_as_their_bytes() -> None:
+    """8, 8 and 16 GiB are 1 : 1 : 2; with stage 1 a GPU keeps 16/4 GiB of states, and so on."""
+    picture = draw_zero_stages(WHOLE, 4)
+    areas = [patch for patch in picture.axes[0].patches if isinstance(patch, Rectangle)]
+    gib = [area.get_width() / areas[0].get_width() * 8 for area in areas]
+    assert gib == pytest.approx([8, 8, 16, 8, 8, 4, 8, 2, 4, 2, 2, 4])
 
 
 @pytest.mark.parametrize(

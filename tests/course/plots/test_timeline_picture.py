@@ -255,3 +255,13 @@ def test_no_arrow_or_line_lies_over_the_label_of_the_peak(
     )
     notes = {number + 1: f"block number {number + 1}" for number in range(len(born))}
     assert struck(draw_timeline(timeline, notes=notes)) == []
+
+
+def test_blocks_can_have_a_name_of_their_own() -> None:
+    """Of 8 + 2 MiB of temporaries, the 8 MiB that live over three events are called gathered."""
+    picture = draw_timeline(
+        TIMELINE, show_reserved=False, names={1: "gathered parameters", 2: "gradient computed"}
+    )
+    assert areas(picture)["gathered parameters"] == pytest.approx(8 * 3)
+    assert "gathered parameters 8 MiB, gradient computed 2 MiB" in picture.alt
+    assert "activations" not in areas(picture)

@@ -8,6 +8,7 @@
     draw_stacks(rows)           several such bars of the same parts, such as one for each layer
     draw_curves(curves)         amounts of memory over a quantity, such as a sequence's length
     draw_durations(groups)      durations side by side, such as arithmetic and copies
+    draw_lanes(lanes, looks)    who computes and who sends, on one axis of time
     draw_journey(stops)         the running model's step, as each lesson left it
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
@@ -26,6 +27,7 @@ from vramlab_course.plots.curves import describe_curves, draw_curves
 from vramlab_course.plots.durations import describe_durations, draw_durations
 from vramlab_course.plots.float_formats import describe_float_formats, draw_float_formats
 from vramlab_course.plots.journey import describe_journey, draw_journey
+from vramlab_course.plots.lanes import Span, describe_lanes, draw_lanes
 from vramlab_course.plots.methods import MethodCost, describe_methods, draw_methods
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.segments import describe_segments, draw_segments
@@ -37,12 +39,14 @@ from vramlab_course.plots.timeline import describe_timeline, draw_timeline, larg
 __all__ = [
     "MethodCost",
     "Picture",
+    "Span",
     "describe_autograd",
     "describe_breakdown",
     "describe_curves",
     "describe_durations",
     "describe_float_formats",
     "describe_journey",
+    "describe_lanes",
     "describe_methods",
     "describe_segments",
     "describe_stack",
@@ -55,6 +59,7 @@ __all__ = [
     "draw_durations",
     "draw_float_formats",
     "draw_journey",
+    "draw_lanes",
     "draw_methods",
     "draw_segments",
     "draw_stack",

@@ -40,7 +40,7 @@ def draw_durations(groups: Groups, *, title: str) -> Picture:
     if not kinds or len(kinds) > len(_LOOKS):
         raise ValueError(f"{len(kinds)} kinds of durations; 1 to {len(_LOOKS)} can be drawn")
     longest = max(seconds for bars in groups.values() for seconds in bars.values())
-    unit_s, unit = _unit(longest)
+    unit_s, unit = unit_of(longest)
     looks = dict(zip(kinds, _LOOKS, strict=False))
     first = next(iter(groups.values()))
     named = first if len(first) == len(kinds) > 1 else {}
@@ -87,9 +87,10 @@ def describe_durations(groups: Groups, *, title: str) -> str:
 
 def short_time(seconds: float) -> str:
     """Write seconds for a label, with three digits: `1.5 s`, `238 ms`, `8.13 µs`."""
-    unit_s, unit = _unit(seconds)
+    unit_s, unit = unit_of(seconds)
     return f"{seconds / unit_s:.3g} {unit}" if seconds / unit_s < 1000 else f"{seconds:,.0f} s"
 
 
-def _unit(seconds: float) -> tuple[float, str]:
+def unit_of(seconds: float) -> tuple[float, str]:
+    """Choose the unit in which a time reads best: its seconds and its name."""
     return next(((size, name) for size, name in _UNITS if seconds >= size), (1.0, "s"))

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vramlab.measure import (
-    Category,
     Timeline,
     TimelineStage,
     attribute,
@@ -21,7 +20,7 @@ from vramlab.measure import (
 from vramlab.units import short_size
 from vramlab_course.plots import style
 from vramlab_course.plots.picture import Picture, new_picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, MemoryUnit, size_label
+from vramlab_course.plots.style import Look, MemoryUnit, size_label
 
 _PLOT_WIDTH_IN = 8.3  # what is left of a picture's width beside the axis
 _LEVELS = 3
@@ -44,6 +43,7 @@ def draw_timeline(
     show_reserved: bool = True,
     capacity_bytes: int | None = None,
     notes: Mapping[int, str] | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> Picture:
     """Draw what lives on the GPU over the allocator's events, with its stages and its peak.
 
@@ -54,11 +54,15 @@ def draw_timeline(
         capacity_bytes: the GPU's memory, drawn as a line if given.
         notes: what a block is, by its place in `timeline.blocks`: an arrow points at its birth, and
             its size is written behind the words. `largest_born(timeline, "backward")` finds one.
+        names: what to call a block instead of its category, by its place in `timeline.blocks`; such
+            as "gathered parameters", which no category tells from other temporaries.
 
     Raises:
         IndexError: the timeline has no such block.
     """
-    curves = category_curves(timeline)
+    names_given = names or {}
+    curves = _curves(timeline, names_given)
+    looks = style.looks_for(list(curves))
     highest_bytes = max(
         timeline.peak_bytes,
         max(timeline.reserved_bytes) if show_reserved else 0,
@@ -68,20 +72,20 @@ def draw_timeline(
     with style.house_style():
         picture = new_picture(4.6)
         axes = picture.subplots()
-        names = _place_names(timeline)
-        levels = 1 + max((name.level for name in names), default=-1)
+        stage_names = _place_names(timeline)
+        levels = 1 + max((name.level for name in stage_names), default=-1)
         axes.set_title(title, fontsize=style.TITLE_FONT_SIZE, pad=8 + levels * _LEVEL_POINTS)
         axes.set_xlim(0, max(timeline.event_count, 1))
         placed = _place_notes(timeline, notes or {})
         lines = 1 + max((note.line for note in placed), default=-1)
         room = 1.18 + _NOTE_SHARE * 1.4 * lines
         axes.set_ylim(0, unit.of(highest_bytes) * room or 1)
-        _draw_stages(axes, names, timeline)
+        _draw_stages(axes, stage_names, timeline)
         failed_at = [failure.position for failure in timeline.out_of_memory]
-        named = _draw_areas(axes, curves, unit, failed_at)
+        named = _draw_areas(axes, curves, looks, unit, failed_at)
         seen_bytes = axes.get_ylim()[1] * unit.size_bytes / 300  # a pixel
         handles: list[Artist] = [
-            CATEGORY_LOOKS[category].patch(category)
+            looks[category].patch(category)
             for category, curve in reversed(curves.items())
             if category not in named and max(curve) > seen_bytes
         ]
@@ -97,7 +101,7 @@ def draw_timeline(
         axes.set_ylabel(unit.name)
         picture.explain_in_columns(handles, 5)
     told = "".join(f" {_note(timeline, *note)}." for note in (notes or {}).items())
-    picture.alt = describe_timeline(timeline, title=title) + told
+    picture.alt = describe_timeline(timeline, title=title, names=names) + told
     return picture
 
 
@@ -207,12 +211,16 @@ def _asked_for(size_bytes: int) -> str:
     return f"out of memory: {size_label(size_bytes)} more were asked for"
 
 
-def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") -> str:
+def describe_timeline(
+    timeline: Timeline, *, title: str = "Memory over time", names: Mapping[int, str] | None = None
+) -> str:
     """Say in words what `draw_timeline` draws."""
     at_peak = breakdown(timeline)
+    curves = _curves(timeline, names or {})
     parts = ", ".join(
-        f"{category} {short_size(size_bytes)}"
-        for category, size_bytes in at_peak.category_bytes.items()
+        f"{name} {short_size(curve[at_peak.moment.position])}"
+        for name, curve in curves.items()
+        if curve[at_peak.moment.position]
     )
     where = f" in stage '{at_peak.moment.stage}'" if at_peak.moment.stage else ""
     stages = " ".join(
@@ -233,17 +241,38 @@ def describe_timeline(timeline: Timeline, *, title: str = "Memory over time") ->
     ).rstrip() + failures
 
 
+def _curves(timeline: Timeline, names: Mapping[int, str]) -> dict[str, list[int]]:
+    """Follow the allocated bytes of each category, and of each given name after its category."""
+    curves: dict[str, list[int]] = {}
+    categories = [attribution.category for attribution in attribute(timeline)]
+    for category, curve in category_curves(timeline).items():
+        named: dict[str, list[int]] = {}
+        for number, name in names.items():
+            if categories[number] != category:
+                continue
+            own = named.setdefault(name, curves.pop(name, [0] * len(curve)))
+            block = timeline.blocks[number]
+            end = len(curve) if block.freed is None else block.freed + 1
+            for position in range(block.born + 1, end):
+                own[position] += block.size_bytes
+                curve[position] -= block.size_bytes
+        curves |= {str(category): curve} if any(curve) else {}
+        curves |= named
+    return curves
+
+
 def _draw_areas(
     axes: Axes,
-    curves: Mapping[Category, Sequence[int]],
+    curves: Mapping[str, Sequence[int]],
+    looks: Mapping[str, Look],
     unit: MemoryUnit,
     failed_at: Sequence[int],
-) -> set[Category]:
+) -> set[str]:
     """Stack the curves as steps: between events, nothing changes. Give those that have a label."""
-    named = set()
+    named: set[str] = set()
     floor: list[float] = []
     for category, curve in curves.items():
-        look = CATEGORY_LOOKS[category]
+        look = looks[category]
         floor = floor or [0.0] * len(curve)
         top = [low + unit.of(size_bytes) for low, size_bytes in zip(floor, curve, strict=True)]
         axes.fill_between(
@@ -255,9 +284,9 @@ def _draw_areas(
             hatch=look.hatch,
             edgecolor=style.INK,
             linewidth=0.3,
-            label=str(category),
+            label=category,
         )
-        if _name_area(axes, category, floor, top, failed_at):
+        if _name_area(axes, category, look, floor, top, failed_at):
             named.add(category)
         floor = top
     return named
@@ -265,7 +294,8 @@ def _draw_areas(
 
 def _name_area(
     axes: Axes,
-    category: Category,
+    category: str,
+    look: Look,
     floor: Sequence[float],
     top: Sequence[float],
     failed_at: Sequence[int],
@@ -287,7 +317,7 @@ def _name_area(
         if high - low > max(best, height):
             best, place = high - low, (start + span / 2, (low + high) / 2)
     if place is not None:
-        style.write_label(axes, *place, category, CATEGORY_LOOKS[category])
+        style.write_label(axes, *place, category, look)
     return place is not None
 
 

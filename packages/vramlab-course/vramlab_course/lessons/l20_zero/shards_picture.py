@@ -22,7 +22,7 @@ _ROW_IN = 0.62
 def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
     """Draw which parameters each GPU holds at each moment.
 
-    What is filled is at home, on the GPU that keeps it at the first moment. What is hatched has
+    What is filled is in the shard of the GPU that keeps it at the first moment. What is hatched has
     been gathered.
 
     Args:
@@ -56,7 +56,7 @@ def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
         axes.set_xticks([])
         for spine in axes.spines.values():
             spine.set_visible(False)
-        picture.explain({"at home": _AT_HOME, "gathered": style.GATHERED_LOOK})
+        picture.explain({"own shard": _AT_HOME, "gathered": style.GATHERED_LOOK})
     picture.alt = describe_shards(held, title)
     return picture
 
