@@ -48,6 +48,15 @@ def test_many_are_not_kept(gpu: VirtualGPU) -> None:
         torch.arange(2**13 + 1).cuda().tolist()
 
 
+def test_a_mask_of_a_full_batch_is_known(gpu: VirtualGPU) -> None:
+    """16 * 1024 * 8 B = 128 KiB; attention is chosen by whether all of it is 1."""
+    mask = torch.ones_like(torch.randint(9, (16, 1024)))
+    assert torch.all(mask.cuda() == 1)
+    mask[3, 700:] = 0
+    with pytest.raises(NoValuesError):
+        bool(torch.all(mask.cuda() == 1))
+
+
 def test_what_is_computed_with_a_random_number_is_unknown(gpu: VirtualGPU) -> None:
     assert (torch.tensor([1, 2]).cuda() * 2).tolist() == [2, 4]
     with pytest.raises(NoValuesError):
