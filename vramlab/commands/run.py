@@ -332,9 +332,7 @@ def _run_on_gpu(
     overseer = Overseer(reporter.report, reporter.progress, stderr, arguments.seconds, notice)
     with notice, overseer, engine.watch, engine.attached, children, processes:
         reporter.begin()
-        ending = program.run()
-        overseer.tell(ending)
-    return ending.status
+        return overseer.run(program).status
 
 
 def _virtual_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,8 @@ import torch
 import vramlab
 from vramlab import VirtualGPU
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.running.program import Program, as_python_shows
+from vramlab.report.running.overseer import Overseer
+from vramlab.report.running.program import Ending, Program, as_python_shows
 
 TELL = """
 import json, os, sys
@@ -230,3 +232,17 @@ def test_waiting_for_threads_can_be_stopped(tmp_path: Path) -> None:
         timeout=50,
     )
     assert "stopped after as many seconds as were asked for" in ran.stderr
+
+
+def test_what_was_stopped_is_not_stopped_again(tmp_path: Path) -> None:
+    """On a busy machine the report begins late; the thread looks every fifth of a second."""
+
+    class Late(Program):
+        def run(self) -> Ending:
+            ending = super().run()
+            time.sleep(1)
+            return ending
+
+    path = write(tmp_path, "forever.py", "import time\ntime.sleep(60)\n")
+    with Overseer(lambda ending: None, lambda: "", sys.stderr, seconds=0) as overseer:
+        assert overseer.run(Late(path)).stopped_by == "--seconds"

@@ -32,7 +32,7 @@ from vramlab import streams
 from vramlab.gpu.core.patches import Patches
 from vramlab.gpu.core.stack_frames import user_line
 from vramlab.report.running.crash_notice import CrashNotice
-from vramlab.report.running.program import Ending
+from vramlab.report.running.program import Ending, Program
 from vramlab.report.running.stopped import Stopped
 
 FIRST_LINE_SECONDS = 5.0
@@ -78,7 +78,7 @@ class Overseer:
         self._progress = progress
         self._stream = stream
         self._limit_seconds = seconds
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._over = threading.Event()
         self._telling = threading.Lock()
         self._told = False
@@ -135,6 +135,17 @@ class Overseer:
                 signal.set_wakeup_fd(current)
             self._wakeup = None
 
+    def run(self, program: Program) -> Ending:
+        """Run a program, and give its report. Its time begins now, and until now signals are fatal.
+
+        Args:
+            program: to run.
+        """
+        self._began = time.monotonic()
+        ending = program.run()
+        self.tell(ending)
+        return ending
+
     def tell(self, ending: Ending) -> None:
         """Give the report, unless that is done; wait until it is done."""
         with self._telling:
@@ -152,7 +163,8 @@ class Overseer:
         self._exit(status)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process_id:  # of a process that was just forked
+        # Before the program begins, or of a process that was just forked.
+        if self._began is None or os.getpid() != self._process_id:
             signal.signal(number, self._handlers[number])
             os.kill(os.getpid(), number)
             return
@@ -181,7 +193,7 @@ class Overseer:
     def _look_after(self) -> None:
         next_line = FIRST_LINE_SECONDS
         while not self._over.wait(_TICK_SECONDS):
-            if self._told:
+            if self._told or self._began is None:
                 continue
             seconds = time.monotonic() - self._began
             if self._notice is not None:

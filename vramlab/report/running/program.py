@@ -40,6 +40,8 @@ class Ending:
     `SIGTERM`, or `os._exit`."""
     stuck_at: str | None = None
     """The line at which it stood when the process was ended in its place."""
+    stopped: Stopped | None = None
+    """What ended it: while somebody holds it, the overseer knows that it has arrived."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Program:
                 if ending.stopped_by is None:
                     _wait_for_threads(before)
             except Stopped as stopped:
-                return replace(ending, status=stopped.status, stopped_by=stopped.by)
+                return replace(ending, **_stopped(stopped))
             except KeyboardInterrupt as error:
                 return replace(ending, status=_show(error), error=error)
         return ending
@@ -88,10 +90,15 @@ class Program:
         except SystemExit as leaving:
             return Ending(_status_of(leaving), None, {})
         except Stopped as stopped:
-            return Ending(stopped.status, None, {}, stopped_by=stopped.by)
+            return Ending(error=None, namespace={}, **_stopped(stopped))
         except BaseException as error:
             return Ending(_show(error), error, {})
         return Ending(0, None, namespace)
+
+
+def _stopped(by: Stopped) -> dict[str, Any]:
+    """Say how a program was stopped; nothing of it is kept alive."""
+    return {"status": by.status, "stopped_by": by.by, "stopped": by.with_traceback(None)}
 
 
 def _wait_for_threads(before: Set[threading.Thread]) -> None:
