@@ -16,6 +16,7 @@ from lesson_parts import Cell, called_name
 
 from docs.builder import colab
 from vramlab_course.widgets.guesses import COUNTS, UNITS
+from vramlab_course.widgets.questions import find
 
 _NUMBER = r"(?<![\w.,\N{MULTIPLICATION SIGN}])(\d[\d,]*(?:\.\d+)?)"
 _WORDS = {"bytes": "B", "byte": "B"}
@@ -68,8 +69,7 @@ def predictions(cells: list[Cell]) -> Iterator[Asked]:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 call = node.value
                 if called_name(call) == "predict":
-                    units = [word.value for word in call.keywords if word.arg == "unit"]
-                    unit = ast.literal_eval(units[0]) if units else "MiB"
+                    unit = find(ast.literal_eval(call.args[0])).unit
                     asked[ast.unparse(node.targets[0])] = number, unit
             elif isinstance(node, ast.Call) and called_name(node) == "reveal":
                 assert isinstance(node.func, ast.Attribute)

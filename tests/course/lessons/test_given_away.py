@@ -7,7 +7,7 @@ import pytest
 from given_away import given_away
 from lesson_parts import Cell
 
-ASK = """guess = predict("What does it take?", unit="MiB")
+ASK = """guess = predict("05.forward")
 guess"""
 ANSWER = (
     "<details><summary>The answer to: What does it take?</summary>"

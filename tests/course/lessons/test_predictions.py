@@ -1,19 +1,46 @@
-"""Predictions are known by their question: a lesson asks each one once."""
+"""Predictions: each is asked once, and the notebook's source does not give its answer away."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from lesson_parts import LESSONS, read_lesson
+from lesson_parts import LESSONS, code_cells, read_lesson
 
-from vramlab_course.widgets.course_progress import questions_in
+from vramlab_course.widgets.course_progress import keys_in
+from vramlab_course.widgets.questions import find, keys
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson_asks_nothing_twice(path: Path) -> None:
-    cells = [cell for cell in read_lesson(path).cells if cell.cell_type == "code"]
-    asking = (cell.source for cell in cells if "predict(" in cell.source)
-    questions = [question for source in asking for question in questions_in(source)]
-    assert questions
-    assert [each for each in questions if questions.count(each) > 1] == []
+def asked(path: Path) -> list[str]:
+    """The keys of a lesson's predictions."""
+    sources = (cell.source for cell in code_cells(read_lesson(path).cells))
+    return [key for source in sources if "predict(" in source for key in keys_in(source)]
+
+
+def test_every_prediction_is_asked_once_by_its_lesson() -> None:
+    by_lesson = {path.stem[:2]: asked(path) for path in LESSONS}
+    assert all(by_lesson.values())
+    assert {key[:2] for number in by_lesson for key in by_lesson[number]} == set(by_lesson)
+    assert sorted(key for each in by_lesson.values() for key in each) == sorted(keys())
+
+
+def test_no_notebook_shows_hints_or_mistakes() -> None:
+    sources = {
+        f"{path.stem}, {cell.id}": cell.source
+        for path in LESSONS
+        for cell in code_cells(read_lesson(path).cells)
+    }
+    shown = ("hint=", "mistakes=")
+    assert [name for name, source in sources.items() if any(each in source for each in shown)] == []
+
+
+@pytest.mark.parametrize("number", sorted({key[:2] for key in keys()}))
+def test_questions_lead_to_the_answer(number: str) -> None:
+    """The record knows a question by its text, and wrong guesses are answered with a hint."""
+    questions = [find(key) for key in keys() if key.startswith(number)]
+    texts = [question.text for question in questions]
+    assert len(set(texts)) == len(texts)
+    for question in questions:
+        assert question.hints
+        assert [hint for hint in question.hints if not hint.endswith("?")] == []
+        assert question.mistakes

@@ -19,6 +19,7 @@ from vramlab_course.translations.texts import (
     texts_of_headings,
     texts_of_mistakes,
     texts_of_notebook,
+    texts_of_predictions,
     texts_of_widgets,
 )
 
@@ -99,23 +100,34 @@ def test_every_notebook_has_a_file_of_its_own() -> None:
     assert read(path_of("lessons/99_nothing.ipynb", "zh")) == []
 
 
-def test_a_notebook_has_its_markdown_and_its_predictions_to_translate() -> None:
-    code = """\
-first = predict(
-    "How much?",
-    hint=("Look.", "Look again."),
-    mistakes={"Too little.": 4, f"At {MIB}.": 5},
-)
-print("not translated")
-"""
+def test_a_notebook_has_its_markdown_to_translate() -> None:
     cells = [
         {"cell_type": "markdown", "id": "title", "source": ["# One\n", "Two"]},
-        {"cell_type": "code", "id": "ask", "source": [code]},
+        {"cell_type": "code", "id": "ask", "source": ['predict("05.forward")\nprint("No, no")']},
         {"cell_type": "code", "id": "colab", "source": ["%pip install vramlab"]},
     ]
-    assert texts_of_notebook({"cells": cells}) == [
-        Text("title", "# One\nTwo"),
-        *(Text("ask", words) for words in ASKED),
+    assert texts_of_notebook({"cells": cells}) == [Text("title", "# One\nTwo")]
+
+
+def test_a_lesson_has_its_predictions_to_translate(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.py"
+    path.write_text(
+        """\
+PREDICTIONS = {
+    "first": Question(
+        "How much?",
+        unit="B",
+        hint=("Look.", "Look again."),
+        mistakes={"Too little.": 4, f"At {MIB}.": lambda measured: 5},
+    ),
+    "second": Question("And now?"),
+}
+""",
+        encoding="utf-8",
+    )
+    assert texts_of_predictions(path, "05") == [
+        *(Text("05.first", words) for words in ASKED),
+        Text("05.second", "And now?"),
     ]
 
 

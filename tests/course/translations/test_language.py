@@ -21,11 +21,12 @@ from vramlab_course.translations.language import (
     languages,
 )
 from vramlab_course.translations.speech import say, say_name, spoken, title_of
-from vramlab_course.widgets import predict, spoken_frames
+from vramlab_course.widgets import Prediction, spoken_frames
 from vramlab_course.widgets.guesses import Guess
+from vramlab_course.widgets.questions import Question
 
 QUESTION = "By how much does 'used' grow with the first tensor?"  # of lesson 01
-MISTAKE = "That is the tensor. What does the process need before it can have one?"
+MISTAKE = "That is the tensor alone. What does a process need before it can have one?"
 
 
 @pytest.fixture
@@ -65,12 +66,13 @@ def test_elsewhere_english_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("chinese_lessons")
 def test_a_prediction_is_asked_for_in_chinese_and_kept_in_english() -> None:
-    prediction = predict(QUESTION, unit="MiB", hint="Nobody knows.", mistakes={MISTAKE: 4})
+    asked = Question(QUESTION, hint="Who knows?", mistakes={MISTAKE: 4})
+    prediction = Prediction(asked, {})
     page = prediction._repr_mimebundle_()["text/html"]
     assert escape(spoken(QUESTION, "zh")) in page
     assert "以 MiB 计" in page
     assert escape(QUESTION) not in page
-    assert "Nobody knows." in page
+    assert "Who knows?" in page
     assert prediction.commit_button.description == "提交"
     # It is known by its English, whatever the language is that it was asked in.
     assert prediction.question == QUESTION
@@ -82,7 +84,7 @@ def test_a_prediction_is_asked_for_in_chinese_and_kept_in_english() -> None:
     # 4 B of 256 MiB, which is 268,435,456 B
     assert table.header == ("", "你的预测", "测得", "差")
     assert table.rows[0][2] == "256 MiB\n268,435,456 B"
-    assert table.rows[0][3].endswith("100.0% 偏低")
+    assert table.rows[0][3] == "偏低 256 MiB"  # to three decimals
 
 
 @pytest.mark.usefixtures("chinese_lessons")

@@ -138,6 +138,13 @@ def test_other_counters_of_the_gpu_are_recognised() -> None:
     assert "reserved from the driver" in str(said("2048", counters=counters))
 
 
+def test_a_sum_that_is_close_to_a_counter_was_not_read_off_it() -> None:
+    counters = Counters(0, 168 * MIB, 168 * MIB, 242 * MIB)
+    assert said("240", counters=counters) is None  # 40 + 40 + 80 + 80
+    assert said("230 to 250", counters=counters) is None
+    assert "reserved from the driver" in str(said("242", counters=counters))
+
+
 @pytest.mark.parametrize(("typed", "named"), [("0.05", True), ("0.06", False), ("0.0527", True)])
 def test_a_number_with_fewer_digits_is_the_same_mistake(typed: str, named: bool) -> None:
     # 10.5 GiB / 200 = 0.0525 GiB: with one digit 0.05, which is 5 % less.

@@ -27,6 +27,7 @@ from vramlab_course.translations.texts import (
     texts_of_headings,
     texts_of_mistakes,
     texts_of_notebook,
+    texts_of_predictions,
     texts_of_widgets,
 )
 
@@ -107,9 +108,12 @@ def _modules(*patterns: str) -> list[Path]:
 
 def _texts(name: str) -> list[Text]:
     texts = texts_of_notebook(json.loads((ROOT / name).read_text(encoding="utf-8")))
-    tasks = ROOT / _COURSE / "lessons" / f"l{Path(name).stem}" / "tasks.py"
+    room = ROOT / _COURSE / "lessons" / f"l{Path(name).stem}"
+    tasks, predictions = room / "tasks.py", room / "predictions.py"
     if name.startswith("exercises/") and tasks.exists():
         texts += texts_of_mistakes(tasks)
+    if name.startswith("lessons/") and predictions.exists():
+        texts += texts_of_predictions(predictions, Path(name).stem[:2])
     return texts
 
 

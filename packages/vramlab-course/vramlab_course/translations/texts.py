@@ -17,7 +17,7 @@ MISTAKES = "mistakes"
 """The place of what an exercise tells who makes a mistake."""
 
 _NO_NAMES = ("print", "predict")
-"""Calls whose words have a place of their own here, or are a program's output."""
+"""Calls whose words are a program's output, or a key."""
 
 _WORDS = re.compile("[A-Za-z]{3,}").findall
 """In a title; with fewer than two, it is values."""
@@ -31,7 +31,8 @@ class Text:
     """Something that a learner reads.
 
     Attributes:
-        place: the id of its cell; `MISTAKES`; or '' of what widgets say everywhere.
+        place: the id of its cell; a prediction's key; `MISTAKES`; or '' of what widgets say
+            everywhere.
         english: it.
     """
 
@@ -54,14 +55,12 @@ def _texts_of_notebook(notebook: Notebook) -> Iterator[Text]:
 
 
 def _of_code(cell: ast.Module) -> Iterator[str]:
-    """What a cell shows: what it asks to be predicted, titles of pictures, and its tables."""
+    """What a cell shows: titles of pictures, and its tables."""
     named = dict(_constants(cell))
     yield from _names(cell)
     for call in _calls(cell):
         name = ast.unparse(call.func)
-        if name == "predict":
-            yield from _of_prediction(call)
-        elif name == "Table":
+        if name == "Table":
             caption, header = call.args[:2]
             yield from _strings(caption)
             header = named.get(ast.unparse(header), header)
@@ -183,6 +182,28 @@ def texts_of_mistakes(path: Path) -> list[Text]:
     return [Text(MISTAKES, words) for words in dict.fromkeys(found)]
 
 
+def texts_of_predictions(path: Path, number: str) -> list[Text]:
+    """Return the questions, hints and mistakes that the predictions of a lesson show.
+
+    Args:
+        path: its module, with `PREDICTIONS`: a dictionary of calls of `Question`.
+        number: the lesson's, such as '05'.
+    """
+    predictions = dict(_constants(ast.parse(path.read_text(encoding="utf-8"))))["PREDICTIONS"]
+    found = []
+    for name, call in _items(predictions):
+        given = {keyword.arg: keyword.value for keyword in getattr(call, "keywords", ())}
+        parts = [*getattr(call, "args", ())[:1], given.get("hint")]
+        parts += [words for words, _ in _items(given.get("mistakes"))]
+        (key,) = _strings(name)
+        found += [Text(f"{number}.{key}", words) for part in parts for words in _strings(part)]
+    return found
+
+
+def _items(node: ast.expr | None) -> list[tuple[ast.expr | None, ast.expr]]:
+    return list(zip(node.keys, node.values, strict=True)) if isinstance(node, ast.Dict) else []
+
+
 def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     for node in module.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -193,19 +214,6 @@ def _calls(tree: ast.AST) -> list[ast.Call]:
     """Calls, as they stand one after the other."""
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
-
-
-def _of_prediction(call: ast.Call) -> Iterator[str]:
-    """Its question, its hints, and what it tells who makes a mistake."""
-    yield from _strings(call.args[0])
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    hint, mistakes = given.get("hint"), given.get("mistakes")
-    if hint is not None:
-        yield from _strings(hint)
-    if isinstance(mistakes, ast.Dict):
-        for key in mistakes.keys:
-            if key is not None:
-                yield from _strings(key)
 
 
 def _strings(node: ast.expr | None) -> Iterator[str]:

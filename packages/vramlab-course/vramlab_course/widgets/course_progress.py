@@ -21,6 +21,7 @@ from vramlab_course.translations.language import language_here
 from vramlab_course.translations.notebook import translate
 from vramlab_course.translations.speech import say
 from vramlab_course.widgets.prediction_record import PredictionRecord, own_record
+from vramlab_course.widgets.questions import find
 
 _SECOND_PART = "## To the byte"
 _CELL = "padding: 0.2em 0.8em; text-align: left;"
@@ -170,12 +171,12 @@ def _read_lesson(folder: Path, name: str) -> tuple[str, list[str]]:
     questions = []
     for cell, source in zip(cells[:ends], sources[:ends], strict=True):
         if cell["cell_type"] == "code" and "predict(" in source:
-            questions += questions_in(source)
+            questions += [find(key).text for key in keys_in(source)]
     return opening.partition("\n")[0].removeprefix("# "), questions
 
 
-def questions_in(source: str) -> list[str]:
-    """Give the questions of the predictions that a code cell asks for, in their order."""
+def keys_in(source: str) -> list[str]:
+    """Return the keys of the predictions that a code cell asks for, in their order."""
     return [
         node.args[0].value
         for node in ast.walk(ast.parse(source))

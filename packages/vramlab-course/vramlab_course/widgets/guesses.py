@@ -94,6 +94,15 @@ class Guess:
             return not self.distance(number)
         return self.is_near(number, SAME) or _rounded(number, _digits(self.low)) == self.low
 
+    def was_read_off(self, number: Decimal) -> bool:
+        """Return whether this is a number as it is displayed, rounded to the guess's decimals.
+
+        Stricter than `means`: 240 is a plausible sum, not the 242 of some counter.
+        """
+        exponent = self.low.normalize().as_tuple().exponent
+        decimals = max(0, -exponent) if isinstance(exponent, int) else 0
+        return self.is_near(number, SAME) and round(number, decimals) == self.low == self.high
+
     def points(self, measured: Decimal) -> int:
         """Give 3 points for a near number, 2 for a range that says something, else 1."""
         if self.is_near(measured, NEAR):
@@ -131,14 +140,16 @@ def likely_mistake(
     known = [(words, leads_to(measured_value)) for words, leads_to in _functions(mistakes)]
     if guess.unit not in COUNTS:
         known += _with_units(guess.unit, measured_value)
-        known += (
-            (words, value_bytes)
-            for words, value_bytes in _of_counters(measured_value, counters)
-            if abs(value_bytes - measured_value) > float(NEAR) * abs(measured_value)
-        )
     for words, value_bytes in known:
         value = Decimal(str(value_bytes)) / unit_bytes
         if guess.means(value) and _nearer(guess, value, measured):
+            return words
+    if guess.unit in COUNTS:
+        return None
+    for words, value_bytes in _of_counters(measured_value, counters):
+        value = Decimal(str(value_bytes)) / unit_bytes
+        is_other = abs(value - measured) > NEAR * abs(measured)
+        if is_other and guess.was_read_off(value) and _nearer(guess, value, measured):
             return words
     return None
 
@@ -227,13 +238,13 @@ def _with_units(unit: str, measured_bytes: float) -> Iterator[tuple[str, float]]
 
 
 def amount(number: Decimal, unit: str) -> str:
-    """Write a number with its unit: at most six decimals, no idle zeros."""
+    """Write a number with its unit; see `shortest`."""
     return f"{shortest(number)} {unit}"
 
 
 def shortest(number: Decimal) -> str:
-    """Write a number with at most six decimals, and no idle zeros."""
-    text = f"{number:,.6f}"
+    """Write a number with at most three decimals, or six below 1, without trailing zeros."""
+    text = f"{number:,.{3 if abs(number) >= 1 else 6}f}"
     return text.rstrip("0").rstrip(".")
 
 

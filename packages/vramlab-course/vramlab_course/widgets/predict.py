@@ -1,27 +1,22 @@
 """Commit to a number, or a range, before it is shown.
 
-    prediction = predict(
-        "How much does the first forward pass add?",
-        unit="MiB",
-        hint="Which tensors does it make, and which of them does somebody hold afterwards?",
-        mistakes={"You counted the input as well. It was there before.": 200 * MIB},
-    )
+    prediction = predict("05.forward")
     prediction                       # a field and buttons; or, without widgets:
     prediction.commit(160)           # or commit("150 to 170"), or skip()
     ...                              # measure
     prediction.reveal(result["forward"].growth_bytes)
 
-Nothing is shown before the learner has committed or skipped: what `reveal` returns waits for that,
-and then shows the answer in place. 'Run all' therefore gives nothing away, and waits for nobody.
+The question, its hints and its known mistakes are in the lesson's folder (`questions`), so that
+the notebook's source does not give them away. `reveal` waits until the learner has committed or
+skipped, and then shows the answer in place: "Run all" reveals nothing, and does not block.
 Pages without a kernel have the answer folded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from html import escape
-from types import MappingProxyType
 from typing import Any
 
 import ipywidgets
@@ -49,6 +44,7 @@ from vramlab_course.widgets.prediction_record import (
     this_lesson,
     today,
 )
+from vramlab_course.widgets.questions import ALLOCATED, Question, find
 
 NO_PREDICTION = "no prediction made"
 SKIPPED = "skipped"
@@ -60,20 +56,19 @@ _HOW = (
 _WAITING = "The answer appears here once you have committed to a prediction, or skipped it."
 _LINES = "line-height: 1.5;"
 """Because ipywidgets would stretch them."""
-_NO_MISTAKES: Mistakes = MappingProxyType({})
 
 
 class Prediction:
     """A question, and what the learner commits to. Made by `predict`.
 
     Args:
-        question: what will be measured.
-        unit: of the answer.
-        hints: shown one by one.
-        mistakes: what is said to who makes them.
+        asked: the question, with its hints and mistakes.
+        values: those that the question's mistakes are computed from, by their names.
         record: where points are written down; None for nowhere.
 
     Attributes:
+        question: what will be measured.
+        unit: of the answer.
         field: the ipywidgets text field.
         commit_button: the ipywidgets button that commits what is in it.
         hint_button: the one that shows the next hint.
@@ -84,24 +79,19 @@ class Prediction:
     """
 
     def __init__(
-        self,
-        question: str,
-        unit: str,
-        hints: Sequence[str] = (),
-        mistakes: Mistakes = _NO_MISTAKES,
-        record: PredictionRecord | None = None,
+        self, asked: Question, values: Mapping[str, Any], record: PredictionRecord | None = None
     ) -> None:
-        self.question = question
-        self.unit = unit
+        self.question = asked.text
+        self.unit = asked.unit
         self.guess: Guess | None = None
         self.is_skipped = False
-        self._hints = tuple(hints)
+        self._hints = asked.hints
         self._hints_shown = 0
-        self._mistakes = mistakes
+        self._allocated_before_bytes = _allocated_bytes()
+        self._mistakes = asked.mistakes_with({**values, ALLOCATED: self._allocated_before_bytes})
         self._record = record
         self._answer: Answer | None = None
         self._score: str | None = None
-        self._allocated_before_bytes = _allocated_bytes()
         self._make_widgets()
 
     def _make_widgets(self) -> None:
@@ -181,6 +171,12 @@ class Prediction:
         self._answer = Answer(self, measured_bytes, self._mistakes, counters)
         self._show_answer()
         return self._answer
+
+    @property
+    def leading_question(self) -> str:
+        """The first hint that the learner has not seen, or else the last; '' without hints."""
+        unseen = self._hints[self._hints_shown :] or self._hints[-1:]
+        return unseen[0] if unseen else ""
 
     @property
     def is_decided(self) -> bool:
@@ -309,13 +305,14 @@ class Answer:
         self.box.value = self._html()
 
     def feedback(self) -> str:
-        """Say how good the prediction is, and which mistake is likely in it."""
+        """Say how good the prediction is, and name its likely mistake, or else give a hint."""
         guess = self._prediction.guess
         one, many = say("1 point."), say("{points} points.", points=self.points)
         words = [one if self.points == 1 else many]
         if guess is not None:
             mistake = likely_mistake(guess, self._measured_bytes, self._mistakes, self._counters)
-            words += [say(mistake)] if mistake else []
+            leading = self._prediction.leading_question if self.points == 1 else ""
+            words += [say(each) for each in [mistake or leading] if each]
         return " ".join([*words, *([self._score] if self._score else [])])
 
     def table(self) -> Table:
@@ -355,41 +352,26 @@ class Answer:
         return person.display_bundle(self.box, html, str(self), **options)
 
 
-def predict(
-    question: str,
-    unit: str = "MiB",
-    *,
-    hint: str | Sequence[str] = (),
-    mistakes: Mapping[str, Any] = _NO_MISTAKES,
-) -> Prediction:
-    """Ask for a prediction.
+def predict(key: str, **values: Any) -> Prediction:
+    """Ask for the prediction that a lesson has under a key.
 
-    In a notebook that a person runs, what becomes of it is written into a file of that person's
-    own: see `prediction_score`.
+    In a notebook that a person runs, the result is written to that person's own file: see
+    `prediction_score`.
 
     Args:
-        question: what will be measured.
-        unit: the unit of the answer: B, KiB, MiB, GiB (powers of two), KB, MB or GB; or what is
-            counted, one of `COUNTS`.
-        hint: what helps, or several of it, one after the other.
-        mistakes: by what to tell who makes it, the bytes that a mistake leads to (the number, where
-            something is counted); or a function of the measured bytes, called when those are
-            known. Wrong units, and what torch.cuda's other counters say, are known anyway.
+        key: the lesson's number and the question's name, such as '05.forward'.
+        values: what the notebook knows and the question's known mistakes are computed from.
 
     Raises:
-        ValueError: the unit is unknown.
-        TypeError: a mistake leads neither to a number nor is it a function.
+        ValueError: no lesson has this key.
+        TypeError: a value is missing, or is not one that the question needs.
     """
-    if unit not in UNITS:
-        raise ValueError(f"unknown unit {unit!r}; known: {', '.join(UNITS)}")
-    for words, leads_to in mistakes.items():
-        if not callable(leads_to) and not isinstance(leads_to, (int, float)):
-            raise TypeError(
-                f"the mistake {words!r} leads to {leads_to!r}: give bytes, or a function of the "
-                "measured bytes"
-            )
-    hints = (hint,) if isinstance(hint, str) else tuple(hint)
-    return Prediction(question, unit, hints, mistakes, own_record() if person.is_here() else None)
+    asked = find(key)
+    if values.keys() != asked.needs:
+        call = ", ".join([repr(key), *(f"{name}={name}" for name in sorted(asked.needs))])
+        got = ", ".join(sorted(values)) or "none"
+        raise TypeError(f"the prediction {key!r} got the wrong values ({got}): predict({call})")
+    return Prediction(asked, values, own_record() if person.is_here() else None)
 
 
 def _button(description: str, tooltip: str) -> Any:
@@ -399,15 +381,14 @@ def _button(description: str, tooltip: str) -> Any:
 
 
 def _difference(guess: Guess, measured: Decimal) -> str:
-    """Say measured minus predicted, and what share of the measured value was missed."""
+    """Say by how much the prediction is too high or too low."""
     missed = guess.distance(measured)
     if not missed:
         return say("equal") if guess.low == guess.high else say("in the range")
-    text = f"{'+' if missed > 0 else '-'}{amount(abs(missed), guess.unit)}"
-    if not measured:
-        return text
-    way = say("too low") if missed > 0 else say("too high")
-    return f"{text}\n{abs(missed / measured):.1%} {way}"
+    missed_by = amount(abs(missed), guess.unit)
+    if missed > 0:
+        return say("{missed_by} too low", missed_by=missed_by)
+    return say("{missed_by} too high", missed_by=missed_by)
 
 
 def _has_gpu() -> bool:

@@ -1,0 +1,52 @@
+"""Questions are found by their keys, lesson by lesson."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from vramlab_course.widgets.questions import Question, find
+
+
+def test_a_question_is_found_by_its_key() -> None:
+    assert find("05.forward").text == "How much memory does the first forward pass add?"
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("05.forwrd", "'05.forward'"),
+        ("05", "'05.forward', '05.peak', '05.nameless'"),
+        ("55.forward", "'05.forward', '09.forward'"),
+        ("?", "'01.first', '01.del', '01.empty'"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest(key: str, nearest: str) -> None:
+    with pytest.raises(
+        ValueError, match=re.escape(f"no prediction {key!r}; the nearest are {nearest}")
+    ):
+        find(key)
+
+
+def test_only_the_lesson_that_asks_is_imported() -> None:
+    program = """
+import sys
+from vramlab_course.widgets import predict
+predict("05.forward")
+print([name for name in sys.modules if name.endswith(".predictions")])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "['vramlab_course.lessons.l05_one_training_step.predictions']\n"
+
+
+def test_an_unknown_unit_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown unit 'Mb'; known: B, KiB, MiB"):
+        Question("How much?", unit="Mb")
+
+
+def test_a_mistake_that_leads_nowhere_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"the mistake 'Oh\.' leads to '40': give bytes"):
+        Question("How much?", mistakes={"Oh.": "40"})  # type: ignore[dict-item]
