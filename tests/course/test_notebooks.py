@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -154,7 +156,7 @@ def test_the_command_puts_every_notebook_there_and_opens_the_first(
     folder = tmp_path / "gpu memory"
     called: list[tuple[list[str], Path]] = []
 
-    def call(words: list[str], cwd: Path) -> int:
+    def call(words: list[str], cwd: Path, env: dict[str, str]) -> int:
         called.append((words, cwd))
         return 3
 
@@ -175,6 +177,38 @@ def test_the_command_puts_every_notebook_there_and_opens_the_first(
     assert main(["lab", str(folder), "--no-open"]) == 0
     assert capsys.readouterr().out.endswith(f"The course is in {folder}\n")
     assert len(called) == 1
+
+
+TEACHERS_TOOLS = {
+    f"@jupyter/nbgrader:{name}"
+    for name in ("assignment-list", "course-list", "create-assignment", "formgrader", "menu")
+}
+
+
+@pytest.mark.parametrize("teaches", [False, True])
+def test_learners_do_not_see_what_nbgrader_has_for_teachers(
+    teaches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(lab.subprocess, "call", lambda words, cwd, env: seen.append(env))
+    main(["lab", str(tmp_path / "course"), *(["--teach"] if teaches else [])])
+    program = (
+        "from jupyterlab_server.config import get_page_config\n"
+        "print(*get_page_config([])['disabledExtensions'])"
+    )
+    settings = {"JUPYTER_CONFIG_DIR": str(tmp_path)}  # none of whoever tests
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, env={**seen[0], **settings}, capture_output=True, text=True)
+    assert set(done.stdout.split()) & TEACHERS_TOOLS == (set() if teaches else TEACHERS_TOOLS)
+
+
+def test_nbgrader_calls_its_tools_so() -> None:
+    folder = Path(sys.prefix, "share", "jupyter", "labextensions", "@jupyter", "nbgrader")
+    sources = [path.read_text(encoding="utf-8") for path in folder.glob("static/*.js")]
+    known = {
+        name for source in sources for name in re.findall(r"@jupyter/nbgrader:[a-z-]+", source)
+    }
+    assert known - TEACHERS_TOOLS == {"@jupyter/nbgrader:validate-assignment"}
 
 
 def test_a_folder_keeps_the_language_that_it_was_given(

@@ -4,12 +4,14 @@ $ vramlab lab
 $ vramlab lab ~/gpu-memory
 $ vramlab lab --language zh
 $ vramlab lab --no-open
+$ vramlab lab --teach
 $ vramlab lab my-course -- --no-browser --port 9999
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,8 @@ from pathlib import Path
 from vramlab_course.translations.language import languages
 
 _DEFAULT = "vramlab-course"
+_FOR_LEARNERS = Path(__file__).with_name("for_learners")
+"""A folder of Jupyter settings that disables what nbgrader has for teachers."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,6 +47,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--no-open", action="store_true", help="do not open JupyterLab")
     parser.add_argument(
+        "--teach",
+        action="store_true",
+        help="show nbgrader's menu and its tools for teachers (default: hide them)",
+    )
+    parser.add_argument(
         "jupyter", nargs="*", metavar="...", help="behind --: what JupyterLab gets besides"
     )
     parser.set_defaults(run=run)
@@ -67,6 +76,15 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     # Not `jupyter lab FILE`: that would show the folder of the file only.
     page = f"--LabApp.default_url=/lab/tree/{FIRST}"
+    environment = dict(os.environ) if arguments.teach else _without_teachers_tools()
     return subprocess.call(
-        [sys.executable, "-m", "jupyterlab", page, *arguments.jupyter], cwd=arguments.folder
+        [sys.executable, "-m", "jupyterlab", page, *arguments.jupyter],
+        cwd=arguments.folder,
+        env=environment,
     )
+
+
+def _without_teachers_tools() -> dict[str, str]:
+    """Return an environment in which JupyterLab finds the settings for learners first."""
+    paths = [str(_FOR_LEARNERS), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    return {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
