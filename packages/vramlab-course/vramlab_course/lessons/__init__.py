@@ -4,6 +4,7 @@
     experiment      what the lesson runs and compares with published figures
     formulas        its predictions in closed form
     explorer        its widget
+    predictions     the questions of its notebook, with hints and known mistakes
     picture         its drawing
     ranks           its program for torchrun: one process for each GPU
 

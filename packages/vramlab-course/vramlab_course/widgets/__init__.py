@@ -1,6 +1,6 @@
 """Explore GPU memory with ipywidgets in a notebook, and predict it before it is measured.
 
-    predict(question)           commit to a number or a range before it is shown
+    predict(key)                commit to a number or a range before it is shown
     prediction_score()          what you predicted so far, and the points for it
     start_page()                the course, what you have done of it, and what comes next
     show_timeline(timeline)     memory over time: hover a block for its tensor, line and lifetime
