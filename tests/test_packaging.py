@@ -93,6 +93,7 @@ def test_a_package_takes_a_range_of_versions_of_the_others(name: str) -> None:
         if requirement.name in PROJECTS:
             assert requirement.specifier.contains(versions[requirement.name])
             assert {each.operator for each in requirement.specifier} == {">=", "<"}
+    assert set(versions.values()) == {vramlab.__version__}  # one tag releases all three
     assert name != "vramlab" or not {"nbformat", "ipywidgets", "matplotlib"} & {
         requirement.name for requirement in map(Requirement, project["dependencies"])
     }

@@ -73,7 +73,8 @@ def collect(
     """
     files = {"index.md": root / "docs" / "index.md"}
     files |= {name: root / name for name in TOP}
-    files |= {f"docs/{path.name}": path for path in (root / "docs").glob("*.md")}
+    guides = [*(root / "docs").glob("*.md"), *(root / "docs" / "contributing").glob("*.md")]
+    files |= {path.relative_to(root).as_posix(): path for path in guides}
     del files["docs/index.md"]
     files |= {f"lessons/{lesson.name}": run for lesson, run in runs.items()}
     texts = {name: path.read_text() for name, path in files.items()}

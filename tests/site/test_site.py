@@ -45,7 +45,8 @@ def test_every_page_is_there_and_none_has_a_fault(html: Path) -> None:
         "zh/lessons/index.html",
         f"zh/lessons/{LESSON.stem}.html",
     }
-    expected |= {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
+    guides = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "contributing").glob("*.md")]
+    expected |= {path.relative_to(ROOT).with_suffix(".html").as_posix() for path in guides}
     expected |= {f"reference/{name}.html" for name in ("index", "vramlab", "vramlab.units")}
     expected -= {"docs/index.html"}
     assert {name for name in expected if not (html / name).is_file()} == set()

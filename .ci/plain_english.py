@@ -1,0 +1,54 @@
+"""Keep stiff words out of what people read: pages, notebooks' text, and strings in Python.
+
+python .ci/plain_english.py [FILES]    without FILES: all that git tracks
+
+Where such a word is meant, mark its line: `plain-english: ok`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+WORDS = {
+    r"anew": "again, from scratch",
+    r"mend(?:s|ed|ing)?": "fix",
+    r"(?:held|holds?) (?:\w+ ){0,4}against": "compare with",
+    r"whoever": "name the subject",
+    r"nobody(?:'s)?": "name the subject, or use the passive",
+    r"somebody(?:'s)?": "someone, or name the subject",
+    r"likewise|thereof|thereby|therein|wherein|hereby": "repeat the noun",
+    r"by lot": "at random",
+    r"at hand": "available",
+    r"once more": "again",
+    r"in (?:the )?place of": "instead of",
+    r"(?:gives?|gave) (?:it |them )?(?:back|out)": "free, release, return or allocate",
+    r"that is not there": "name what is missing",
+    r"where there is (?:none|no)": "without a ..., if ... is missing",
+    r"can be (?:had|asked)": "is available, interactive",
+}
+FOUND = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): better for word, better in WORDS.items()}
+MEANT = "plain-english: ok"
+LEFT_OUT = ("docs/torch-", ".ci/plain_english.py")
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield what people read in a file, line by line, with line numbers (cells' of notebooks)."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        for number, cell in enumerate(json.loads(source)["cells"], 1):
+            if cell["cell_type"] == "markdown":
+                yield from ((number, line) for line in "".join(cell["source"]).splitlines())
+    elif path.suffix == ".py":
+        marked = {n for n, line in enumerate(source.splitlines(), 1) if MEANT in line}
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                lines = enumerate(node.value.splitlines(), node.lineno)
+                yield from ((number, line) for number, line in lines if number not in marked)
+    else:
+        yield from enumerate(source.splitlines(), 1)
