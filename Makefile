@@ -17,20 +17,21 @@ START := start.ipynb
 
 AXE_CORE := axe-core@4.14.1
 
-.PHONY: help lab test check matrix native operators torch site browser notebooks lock environment clean
+.PHONY: help lab test test-fast check matrix native operators torch site browser notebooks lock environment clean
 
 help:
 	@echo 'make lab        install what the course needs (first run) and open the start page'
 	@echo 'make test       run every test'
-	@echo 'make check      lint, types, and whether generated files are up to date'
+	@echo 'make test-fast  run tests that take under two minutes on two cores'
+	@echo 'make check      check lint, types, and whether generated files are up to date'
 	@echo 'make matrix     run every test on every Python and PyTorch that noxfile.py names'
-	@echo 'make native     set up the native engine (Linux; fetches 1 GB), and test it'
-	@echo 'make operators  run every operator of PyTorch on both engines and compare them; takes half an hour'
-	@echo 'make torch VERSION=2.16.0   try a new PyTorch, and write a to-do list into docs/torch-2.16.md'
+	@echo 'make native     set up the native engine (Linux; downloads 1 GB), and test it'
+	@echo 'make operators  compare every operator of PyTorch on both engines; takes half an hour'
+	@echo 'make torch VERSION=2.16.0   try a new PyTorch, and write a to-do list, docs/torch-2.16.md'
 	@echo 'make site       run all lessons and build the site into build/site/html'
-	@echo 'make browser    try the lessons and the site in a Chromium that is installed; takes a quarter of an hour'
+	@echo 'make browser    test lessons and site in Chromium or Chrome; takes a quarter of an hour'
 	@echo 'make notebooks  generate exercises/ from solutions/'
-	@echo 'make lock       resolve the pyproject.toml anew into requirements.txt and environment.yml'
+	@echo 'make lock       write requirements.txt and environment.yml from the pyproject.toml files'
 	@echo 'make clean      remove the environment ($(VENV))'
 
 lab: environment
@@ -39,6 +40,9 @@ lab: environment
 
 test: environment
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: environment
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not long and not browser'
 
 check: environment
 	@$(BIN)/ruff check .

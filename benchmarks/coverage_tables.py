@@ -1,6 +1,6 @@
-"""What of `torch.cuda` a virtual GPU answers, and what it refuses: each name is tried.
+"""Which names of `torch.cuda` a virtual GPU supports, and which it refuses: each is tried.
 
-The answers are those of one PyTorch, the locked one: with another, pages stay as they are.
+The results are those of one PyTorch, the locked one: with another, pages stay as they are.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def torch_cuda() -> str:
         (
             f"Of {len(answers)} public functions, classes and values in `torch.cuda` and "
             f"`torch.cuda.memory` of PyTorch {text(installed_version())}, {len(answered)} are "
-            "answered:",
+            "supported:",
             f"{_listed(answered)}.",
             f"{len(answers) - len(answered)} are refused:",
-            markdown_table(("name", "what is said"), rows),
+            markdown_table(("name", "error"), rows),
         )
     )
 
@@ -160,10 +160,10 @@ def c_functions() -> set[str]:
 
 def _fate(name: str) -> str:
     if name in CUDA_FUNCTIONS:
-        return f"answered: {CUDA_FUNCTIONS[name].purpose}"
+        return f"supported: {CUDA_FUNCTIONS[name].purpose}"
     if is_safe_without_gpu(name):
-        return "PyTorch's own, which needs no GPU"
-    return "hidden: asking for it is an error that says so"
+        return "PyTorch's own function, which needs no GPU"
+    return "hidden: using it raises an error"
 
 
 def private_names() -> str:
@@ -173,7 +173,7 @@ def private_names() -> str:
         for each in sorted(internals(), key=lambda each: each.path)
         if each not in CUDA_FUNCTIONS.values()
     ]
-    return markdown_table(("name", "what for: it", "in PyTorch"), rows)
+    return markdown_table(("name", "purpose", "in PyTorch"), rows)
 
 
 def _versions(internal: Internal) -> str:

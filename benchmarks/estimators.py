@@ -290,20 +290,20 @@ def no_case(cases: Sequence[Case]) -> Answer:
 
 TOOLS = {
     "vramlab's virtual GPU": Tool(
-        "everything that torch.cuda answers, reserved memory too",
-        "what cuDNN takes where it was not asked; cuFFT's workspaces; kernels loaded on first use; "
-        "ops whose kernels nobody has read",
+        "everything that torch.cuda reports, including reserved memory",
+        "cuDNN's workspaces that are not in its table; cuFFT's workspaces; kernels loaded on first "
+        "use; ops whose kernels are not modelled",
         virtual_gpu,
     ),
     "MemTracker (torch)": Tool(
-        "tensors held at any moment, and the peak",
-        "cuBLAS's workspaces, what kernels take inside an op, blocks that are not split, reserved "
-        "memory, CUDA's own paths (fused dropout and attention)",
+        "live tensors at any moment, and the peak",
+        "cuBLAS's workspaces, temporaries of kernels, blocks that are not split, reserved memory, "
+        "CUDA's own paths (fused dropout and attention)",
         by_program(mem_tracker),
     ),
     "torchinfo": Tool(
-        "parameters, input, a training step in all",
-        "gradients and states of parameters, what layers without parameters keep, the order of "
+        "parameters, input, the total of a training step",
+        "gradients and optimizer states, saved tensors of layers without parameters, the order of "
         "frees: it counts every output twice",
         by_program(torchinfo_summary),
     ),
@@ -315,7 +315,7 @@ TOOLS = {
     "DeepSpeed's ZeRO estimators": Tool(
         "weights, gradients and Adam's states in DeepSpeed's engine: 2 + 18/N B a parameter on "
         "each of N GPUs (ZeRO-2)",
-        "activations, buffers, and every other way to train: no case here is of its engine",
+        "activations, buffers, and every other engine: no case here uses its engine",
         no_case,
     ),
     "EleutherAI's transformer math": Tool(

@@ -65,7 +65,7 @@ def _row(data: Mapping[str, Any], what: str, compared: Sequence[Mapping[str, Any
 def table(rows: Sequence[Row]) -> str:
     """Return the table, and what it leaves open."""
     lines = [
-        "| engine | held against | GPU | PyTorch | what | entries equal | numbers equal "
+        "| engine | compared with | GPU | PyTorch | what | entries equal | numbers equal "
         "| refused |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -79,7 +79,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", "What differs:", "", *_notes(rows)])
 
 
-_GROUNDS = {"measured": "the recording of this GPU", "native": "the native engine"}
+_GROUNDS = {"measured": "a recording of this GPU", "native": "the native engine"}
 
 
 def _notes(rows: Iterable[Row]) -> list[str]:
@@ -97,7 +97,7 @@ def _note(row: Row) -> str:
     told = [f"{count} {name}" for name, count in row["reasons"].items() if name in named]
     parts = [f"with a named reason: {', '.join(told)}"] if told else []
     parts += [f"without one: in {_listed(row['unnamed'])}"] if row["unnamed"] else []
-    parts += [f"refused, or otherwise: {_listed(row['missing'])}"] if row["missing"] else []
+    parts += [f"refused or failed: {_listed(row['missing'])}"] if row["missing"] else []
     return "; ".join(parts)
 
 

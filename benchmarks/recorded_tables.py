@@ -30,7 +30,7 @@ def first_uses(folder: Path) -> str:
             for (_, before), (name, now) in pairwise(moments)
             if now > before
         ]
-    return markdown_table(("GPU", "what", "taken"), rows)
+    return markdown_table(("GPU", "what", "memory"), rows)
 
 
 def known_differences() -> str:

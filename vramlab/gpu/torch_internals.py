@@ -103,7 +103,7 @@ class Found(Enum):
     WHEN_IMPORTED = "in a module that PyTorch imports when it is needed"
     IN_CUDA_BUILDS = "in builds of PyTorch with CUDA"
     ONCE_INITIALIZED = "in such builds, once CUDA is initialized"
-    NEVER = "nowhere: PyTorch asks for it, and vramlab answers"
+    NEVER = "in none: PyTorch looks for it, and vramlab provides it"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ _DISTRIBUTED = ("torch.distributed.", "torch._C._distributed_c10d.")
 READ: Mapping[str, Internal] = {
     # torch._C: modes, dispatch keys, the autograd engine
     "DisableTorchFunction": Internal(
-        "torch._C.DisableTorchFunction", "asks tensors without passing function modes"
+        "torch._C.DisableTorchFunction", "queries tensors without passing function modes"
     ),
     "DispatchKey": Internal("torch._C.DispatchKey", "names the kernels of a device"),
     "DispatchKeySet": Internal("torch._C.DispatchKeySet", "excludes autocast inside its kernels"),
@@ -195,7 +195,7 @@ READ: Mapping[str, Internal] = {
         "the class of compiled modules, with their `_orig_mod`",
         found=Found.WHEN_IMPORTED,
     ),
-    "StorageBase": Internal("torch._C.StorageBase", "asks storages for what C++ knows of them"),
+    "StorageBase": Internal("torch._C.StorageBase", "queries storages as C++ does"),
     "TorchDispatchModeKey": Internal(
         "torch._C._TorchDispatchModeKey", "distinguishes FakeTensorMode from other modes"
     ),
@@ -366,7 +366,7 @@ READ: Mapping[str, Internal] = {
     ),
     "get_nvml_device_index": Internal(
         "torch.cuda._get_nvml_device_index",
-        "asks NVML for the GPU that torch.cuda uses",
+        "finds the GPU in NVML that torch.cuda uses",
         arguments="device",
     ),
     "when_cuda_starts": Internal(
@@ -417,11 +417,11 @@ class Replaced:
     """The attributes that stand-ins replace while a virtual GPU is attached."""
 
     ENGINE_OF_AUTOGRAD = Internal(
-        "torch.autograd._engine_run_backward", "keeps answering for devices in backward passes"
+        "torch.autograd._engine_run_backward", "keeps reporting virtual devices in backward passes"
     )
     ENGINE_OF_GRAPH = Internal(
         "torch.autograd.graph._engine_run_backward",
-        "keeps answering for devices in backward passes",
+        "keeps reporting virtual devices in backward passes",
     )
     MODULE_APPLY = Internal("torch.nn.Module._apply", "sees parameters that moved")
     REDUCE_TENSOR = Internal(
@@ -441,13 +441,13 @@ class Replaced:
     C_GETATTR = Internal(
         "torch._C.__getattr__", "says which C functions are not modelled", found=Found.NEVER
     )
-    HAS_CUDA = Internal("torch._C._has_cuda", "tells programs that PyTorch is built with CUDA")
+    HAS_CUDA = Internal("torch._C._has_cuda", "reports that PyTorch is built with CUDA")
     FROM_DLPACK = Internal(
         "torch._C._from_dlpack",
         "takes tensors of a GPU from capsules",
         arguments="capsule",
     )
-    HAS_CUDNN = Internal("torch._C._has_cudnn", "tells programs that PyTorch is built with cuDNN")
+    HAS_CUDNN = Internal("torch._C._has_cudnn", "reports that PyTorch is built with cuDNN")
     USE_FLATTENED_WEIGHTS = Internal(
         "torch._use_cudnn_rnn_flatten_weight", "lets recurrent layers keep weights in one buffer"
     )
@@ -483,7 +483,7 @@ class Replaced:
         "changes the current device",
         arguments="device",
     )
-    CUDART = Internal("torch.cuda._cudart", "answers for CUDA's runtime")
+    CUDART = Internal("torch.cuda._cudart", "replaces CUDA's runtime")
     INITIALIZED = Internal("torch.cuda._initialized", "is True once a GPU has been used")
     QUEUED_CALLS = Internal("torch.cuda._queued_calls", "keeps calls until a GPU is used")
     CACHED_DEVICE_COUNT = Internal("torch.cuda._cached_device_count", "counts the GPUs")
@@ -583,69 +583,69 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
     for name, purpose in {
         "_cuda_init": "initializes CUDA",
         "_cuda_getDeviceCount": "counts the GPUs",
-        "_cuda_getDevice": "tells the current device",
+        "_cuda_getDevice": "returns the current device",
         "_cuda_setDevice": "changes the current device",
-        "_cuda_exchangeDevice": "changes the current device, and tells the one before",
-        "_cuda_maybeExchangeDevice": "does so, where a negative index changes nothing",
+        "_cuda_exchangeDevice": "changes the current device, and returns the previous one",
+        "_cuda_maybeExchangeDevice": "the same, but ignores a negative index",
         "_cuda_hasPrimaryContext": "reports whether a GPU has a CUDA context",
         "_cuda_canDeviceAccessPeer": "reports whether GPUs can read each other's memory: all can",
-        "_cuda_getArchFlags": "tells which GPUs PyTorch is compiled for: those of the machine",
+        "_cuda_getArchFlags": "returns the GPUs that PyTorch was built for: those attached",
         "_cuda_isCurrentStreamCapturing": "reports whether a CUDA graph is captured",
         "_cuda_beginAllocateToPool": "allocates from a private pool",
         "_cuda_beginAllocateCurrentStreamToPool": "allocates from a private pool on one stream",
         "_cuda_beginAllocateCurrentThreadToPool": "allocates from a private pool in one thread",
-        "_cuda_endAllocateToPool": "allocates no longer from a private pool",
-        "_cuda_releasePool": "counts one user less of a private pool",
+        "_cuda_endAllocateToPool": "stops allocating from a private pool",
+        "_cuda_releasePool": "removes a user of a private pool",
         "_host_emptyCache": "frees cached pinned memory: none is cached",
         "_cuda_isInBadFork": "reports whether CUDA was initialized before a fork",
         "_cuda_ipc_collect": "frees memory that other processes shared: there is none",
-        "_cuda_sleep": "lets a GPU wait: no time passes",
-        "_cuda_get_sync_debug_mode": "tells whether synchronizing is warned of: it is not",
-        "_cuda_set_sync_debug_mode": "lets synchronizing be warned of: ignored",
-        "_cuda_synchronize": "waits for a GPU: all is done",
-        "_cuda_getCurrentStream": "tells the current stream",
-        "_cuda_getDefaultStream": "tells the default stream",
+        "_cuda_sleep": "makes a GPU wait: no time passes",
+        "_cuda_get_sync_debug_mode": "reports whether synchronizing prints a warning: never",
+        "_cuda_set_sync_debug_mode": "turns these warnings on: ignored",
+        "_cuda_synchronize": "waits for a GPU: everything is done",
+        "_cuda_getCurrentStream": "returns the current stream",
+        "_cuda_getDefaultStream": "returns the default stream",
         "_cuda_setStream": "changes the current stream",
-        "_cuda_getCurrentRawStream": "tells the current stream's handle",
-        "_cuda_memoryStats": "tells the allocator's counters",
-        "_cuda_resetPeakMemoryStats": "lets peaks begin anew",
-        "_cuda_resetAccumulatedMemoryStats": "lets sums begin anew",
-        "_cuda_emptyCache": "gives the cache back to the driver",
+        "_cuda_getCurrentRawStream": "returns the current stream's handle",
+        "_cuda_memoryStats": "returns the allocator's counters",
+        "_cuda_resetPeakMemoryStats": "resets peaks",
+        "_cuda_resetAccumulatedMemoryStats": "resets sums",
+        "_cuda_emptyCache": "releases the cache to the driver",
         "_cuda_setMemoryFraction": "limits the allocator",
-        "_cuda_getMemoryFraction": "tells the limit",
+        "_cuda_getMemoryFraction": "returns the limit",
         "_cuda_getAllocatorBackend": "names the allocator: native",
         "_cuda_cudaCachingAllocator_raw_alloc": "allocates without a tensor",
         "_cuda_cudaCachingAllocator_raw_delete": "frees what was allocated without a tensor",
         "_cuda_cudaCachingAllocator_is_enabled": "reports whether memory is cached: always",
-        "_cuda_cudaCachingAllocator_enable": "switches caching off: refused",
-        "_cuda_memorySnapshot": "tells segments, blocks and recorded events",
+        "_cuda_cudaCachingAllocator_enable": "turns caching off: refused",
+        "_cuda_memorySnapshot": "returns segments, blocks and recorded events",
         "_cuda_record_memory_history": "records allocations",
-        "_cuda_setMemoryMetadata": "puts a text on allocations to come",
-        "_cuda_getMemoryMetadata": "tells that text",
-        "_cuda_memoryMetadataSupported": "reports whether such texts are recorded: they are",
+        "_cuda_setMemoryMetadata": "attaches a text to the next allocations",
+        "_cuda_getMemoryMetadata": "returns that text",
+        "_cuda_memoryMetadataSupported": "reports whether these texts are recorded: always",
         "_cuda_annotateMemory": "records a text about an allocation",
         "_cuda_clearCublasWorkspaces": "frees cuBLAS's workspaces",
-        "_cuda_get_cudnn_benchmark_limit": "reports how many plans of cuDNN's are timed",
+        "_cuda_get_cudnn_benchmark_limit": "reports how many cuDNN plans are timed",
         "_cuda_set_cudnn_benchmark_limit": "changes that",
         "_cuda_get_conv_benchmark_empty_cache": "reports whether the cache is emptied after that",
         "_cudnn_set_conv_benchmark_empty_cache": "changes that",
         "_cuda_attach_out_of_memory_observer": "calls a function before an error is raised",
         "_get_accelerator": "names the accelerator: cuda",
         "_accelerator_getAccelerator": "names the accelerator: cuda",
-        "_accelerator_getDeviceIndex": "tells the current device",
+        "_accelerator_getDeviceIndex": "returns the current device",
         "_accelerator_setDeviceIndex": "changes the current device",
-        "_accelerator_exchangeDevice": "changes the current device, and tells the one before",
-        "_accelerator_maybeExchangeDevice": "does so, where a negative index changes nothing",
-        "_accelerator_getStream": "tells the current stream",
+        "_accelerator_exchangeDevice": "changes the current device, and returns the previous one",
+        "_accelerator_maybeExchangeDevice": "the same, but ignores a negative index",
+        "_accelerator_getStream": "returns the current stream",
         "_accelerator_setStream": "changes the current stream",
-        "_accelerator_synchronizeDevice": "waits for a GPU: all is done",
-        "_accelerator_isAllocatorInitialized": "tells whether there is an allocator: always",
-        "_accelerator_emptyCache": "gives the cache back to the driver",
-        "_accelerator_emptyHostCache": "gives pinned memory back: none is cached",
-        "_accelerator_getDeviceStats": "tells the allocator's counters",
-        "_accelerator_resetPeakStats": "lets peaks begin anew",
-        "_accelerator_resetAccumulatedStats": "lets sums begin anew",
-        "_accelerator_getMemoryInfo": "tells free and total memory, as cudaMemGetInfo",
+        "_accelerator_synchronizeDevice": "waits for a GPU: everything is done",
+        "_accelerator_isAllocatorInitialized": "reports whether there is an allocator: always",
+        "_accelerator_emptyCache": "releases the cache to the driver",
+        "_accelerator_emptyHostCache": "releases cached pinned memory: none is cached",
+        "_accelerator_getDeviceStats": "returns the allocator's counters",
+        "_accelerator_resetPeakStats": "resets peaks",
+        "_accelerator_resetAccumulatedStats": "resets sums",
+        "_accelerator_getMemoryInfo": "returns free and total memory, as cudaMemGetInfo",
     }.items()
 }
 """The C functions under torch.cuda and torch.accelerator that `stand_ins.torch_c` answers."""
@@ -756,7 +756,7 @@ class _Reached:
     )
     WORK_OF_FUTURE = Internal(
         "torch._C._distributed_c10d._create_work_from_future",
-        "answers collectives that are done",
+        "returns finished collectives",
         arguments="future",
     )
     GROUP_TIMEOUT = Internal(

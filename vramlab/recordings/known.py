@@ -39,36 +39,35 @@ class KnownDifference:
 
 
 _CONVOLUTION = (
-    "cuDNN picks an algorithm, and with it a workspace, when a convolution first runs. What is "
-    "counted is its answer to a description of the GPU: on Hopper, with a handle, it was seen to "
-    "choose otherwise for some layers. A workspace is given back when the op ends: peaks and "
-    "reserved memory differ, and allocated memory by what is not split off blocks that lie "
-    "elsewhere"
+    "cuDNN chooses an algorithm, and with it a workspace, when a convolution first runs. vramlab "
+    "describes the GPU to cuDNN; with a real handle on Hopper, cuDNN was seen to choose "
+    "differently for some layers. The workspace is freed when the op ends, so peaks and reserved "
+    "memory differ, and allocated memory by unsplit remainders of blocks at other addresses"
 )
 
 _LATE_FREES = (
     "late-frees-of-autograd",
-    "autograd's thread for a GPU gives back the last tensors of a backward pass after it has let "
-    "the program go on: whether they are still there when the next call begins is a race, and the "
-    "native engine decides it now so, now so. Seen where a small call comes after a large one",
+    "autograd's thread for a GPU frees the last tensors of a backward pass after the program has "
+    "continued. Whether they are still allocated when the next call begins is a race, and its "
+    "result varies on the native engine. Seen when a small call follows a large one",
     "Engine::thread_main in torch/csrc/autograd/engine.cpp, PyTorch 2.13; the same calls, recorded "
     "eight times",
 )
 
 _NCCL_SHELF = (
     "nccl-shelf",
-    "NCCL's process group holds on to what a finished all-reduce worked on until its watchdog "
-    "has seen that it finished, and the next collective begins: DDP's first buckets, which "
-    "it replaces after one step, live through the second if steps are short",
+    "NCCL's process group keeps the tensors of a finished all-reduce until its watchdog has seen "
+    "that it finished and the next collective begins. DDP replaces its first buckets after one "
+    "step; if steps are short, they live until the end of the second",
     "ProcessGroupNCCL::shelvesToUnstash_ in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, "
     "PyTorch 2.13",
 )
 
 SEGMENT_ORDER = KnownDifference(
     "segment-order",
-    "both ask for the same sizes, and give back the same between two requests; segments lie "
-    "elsewhere, because the host's own mappings lie between the driver's, so that another one of "
-    "several equal blocks is taken. From PyTorch 2.12 on it takes the oldest, wherever that lies",
+    "both request the same sizes and free the same blocks between requests, but segments are at "
+    "other addresses, because the host's own mappings are between the driver's. So another one of "
+    "several equal blocks is used. PyTorch 2.12 and newer use the oldest, whatever its address",
     "BlockComparatorSize in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11",
     (),
 )
@@ -100,23 +99,23 @@ KNOWN: tuple[KnownDifference, ...] = (
     ),
     KnownDifference(
         "cudnn-attention",
-        "cuDNN's attention takes workspaces of its own choice: 256 B were seen forward, and 32 MiB "
-        "backward where its inputs have 16 MiB",
+        "cuDNN's attention chooses its workspaces: 256 B were seen in the forward pass, and 32 MiB "
+        "in the backward pass for inputs of 16 MiB",
         "aten/src/ATen/native/cudnn/MHA.cpp, PyTorch 2.13",
         ("experiment/attention-kinds", "zoo/*-adamw-sdpa*"),
     ),
     KnownDifference(
         "timed-steps",
-        "on a real GPU the experiment also takes times: what those steps leave in the cache is "
-        "there in the next stages",
+        "on a real GPU the experiment also measures times, and these steps leave blocks in the "
+        "cache for the next stages",
         "_seconds in the experiment checkpoint_claims of lesson 14",
         ("experiment/checkpoint-slowdown",),
     ),
     KnownDifference(
         "kernels-on-first-use",
         "CUDA loads kernels when they are first used: on an H200 with PyTorch 2.11, 92 MiB with "
-        "the first kernel and 66 MiB with the first product of cuBLAS. The virtual GPU does not "
-        "count them, so a little more fits on it, where a program fills the GPU",
+        "the first kernel and 66 MiB with the first matrix product. The virtual GPU does not "
+        "count them, so a program that fills the GPU can allocate a little more",
         "entry `context` of the recording",
         ("experiment/oom-anatomy", "experiment/t4-params"),
         (*QUANTITIES, OUTCOME),
