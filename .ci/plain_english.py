@@ -34,7 +34,7 @@ WORDS = {
 }
 FOUND = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): better for word, better in WORDS.items()}
 MEANT = "plain-english: ok"
-LEFT_OUT = ("docs/torch-", ".ci/plain_english.py")
+LEFT_OUT = ("docs/torch-", "tests/", "exercises/", "assets/", ".ci/plain_english.py")
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -52,3 +52,31 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
                 yield from ((number, line) for number, line in lines if number not in marked)
     else:
         yield from enumerate(source.splitlines(), 1)
+
+
+def read_by_people() -> list[Path]:
+    """List what git tracks: pages, lessons, and Python that is neither a test nor generated."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md", "lessons/*.ipynb", "*.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = [name for name in listed.stdout.splitlines() if not name.startswith(LEFT_OUT)]
+    return [Path(name) for name in names if Path(name).exists()]
+
+
+def main(arguments: list[str]) -> int:
+    """Print each stiff word with its place and what to write instead; return the exit status."""
+    found = 0
+    for path in map(Path, arguments) if arguments else read_by_people():
+        for number, line in texts(path):
+            for pattern, better in FOUND.items():
+                if MEANT not in line and (match := pattern.search(line)):
+                    print(f"{path}:{number}: '{match[0]}': write {better}")
+                    found += 1
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
