@@ -156,7 +156,7 @@ def _section(module_name: str) -> str:
 
 def formulas_table(formulas: Sequence[Formula]) -> str:
     """Write formulas as a table in Markdown."""
-    rows = ["| formula | gives | is |", "| --- | --- | --- |"]
+    rows = ["| formula | returns | expression |", "| --- | --- | --- |"]
     rows += [_row(formula) for formula in formulas]
     return "\n".join(rows)
 
@@ -181,7 +181,7 @@ def _cell(text: str) -> str:
 def checks_markdown(checks: Sequence[FormulaCheck]) -> str:
     """Write what experiments make of predictions, as a table in Markdown."""
     rows = [
-        "| lesson | experiment | predicted numbers | equal | the largest, predicted | measured |",
+        "| lesson | experiment | numbers | equal | largest, predicted | largest, measured |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     rows += [
@@ -203,8 +203,8 @@ def cheat_sheet(part: Part, checks: Sequence[FormulaCheck]) -> str:
     numbers = sum(check.numbers for check in checks if check.lesson in part.lessons)
     equal = sum(check.equal for check in checks if check.lesson in part.lessons)
     held = (
-        f"Of {numbers} numbers that this part's experiments predict, {equal} were measured as "
-        "predicted, to the byte."
+        f"This part's experiments predict {numbers} numbers; {equal} of them match the "
+        "measurement to the byte."
     )
     table = ["## Formulas", formulas_table(formulas)] if formulas else []
     return "\n\n".join(filter(None, [rules, *table, held]))

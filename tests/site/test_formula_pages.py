@@ -70,4 +70,4 @@ def test_a_cheat_sheet_tells_how_many_numbers_of_its_part_are_equal() -> None:
         FormulaCheck("c", "04", "?", 9, 9, 10, 10),
     ]
     sheet = cheat_sheet(PARTS[0], checks)  # lessons 01 to 03: 3 + 4 numbers, 2 + 4 equal
-    assert "Of 7 numbers that this part's experiments predict, 6 were measured" in sheet
+    assert "experiments predict 7 numbers; 6 of them match" in sheet
