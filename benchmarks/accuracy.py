@@ -87,7 +87,7 @@ def main() -> None:
         "--tool",
         action="append",
         choices=TOOLS,
-        help="ask this one anew, and keep what the others have said; may come again",
+        help="query only this tool again and keep the results of the others; can be repeated",
     )
     arguments = parser.parse_args()
     with neutral.environment():

@@ -1,4 +1,4 @@
-"""What estimates are held against: figures that somebody measured on a GPU.
+"""What estimates are compared with: figures that were measured on a GPU.
 
 A published figure is a case if it was measured and if a program is known that it belongs to. Which
 figures are left out, and why, is written down as well (`NO_CASE`).

@@ -5,7 +5,7 @@ python -m benchmarks.computed                   every GPU: all rules, and a few 
 python -m benchmarks.computed --gpu T4 --torch 2.13.0 --programs
 
 Each is recorded on the native engine, and kept as numbers beside what is there of other entries.
-Then the portable engine is held against it, for the table of docs/accuracy.md.
+Then the portable engine is compared with it, for the table of docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _kept(recording: Path) -> Path:
 
 
 def compare(recording: Path, folder: Path, patterns: Sequence[str] = ()) -> Path:
-    """Hold the portable engine against a recording; the comparison's file.
+    """Compare the portable engine with a recording; return the comparison's file.
 
     Args:
         recording: of the native engine.

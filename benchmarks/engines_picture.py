@@ -117,7 +117,7 @@ def markdown() -> str:
 
 
 def write() -> None:
-    """Draw it anew."""
+    """Draw it again."""
     PICTURE.write_text(draw(), encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """The tools that say what a model will take, each asked in its own way for what it claims to know.
 
-A tool is held only against numbers that it claims to predict, for programs of the kind that it is
+A tool is compared only with numbers that it claims to predict, for programs of the kind that it is
 made for: `TOOLS` says for each what that is, and what it leaves out.
 """
 

@@ -3,7 +3,7 @@
 A part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`. The pictures of README.md
 and docs/native.md are made together with them.
 
-    python -m benchmarks.pages            write the parts anew
+    python -m benchmarks.pages            write the parts again
     python -m benchmarks.pages --check    say which pages are stale; the exit status is 1 if any is
 """
 
@@ -139,7 +139,7 @@ def stale(pages: tuple[Path, ...] = PAGES) -> list[Path]:
 
 
 def write(pages: tuple[Path, ...] = PAGES) -> None:
-    """Write every part anew."""
+    """Write every part again."""
     made = parts(Results.from_json(RESULTS_FILE.read_text(encoding="utf-8")))
     for page in pages:
         text = page.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Recordings of real GPUs as cases, and the zoo's workloads as programs that tools can be asked of.
+"""Recordings of real GPUs as cases, and the zoo's workloads as programs for tools to predict.
 
 Every recorded entry gives its peak and what was reserved at its end, which the virtual GPU is asked
 by running the entry itself. Of a workload of the zoo there are the stages of its first step too,

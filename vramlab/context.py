@@ -11,7 +11,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held."""
+        """Release everything that it holds."""
 
     def __enter__(self) -> Self:
         return self

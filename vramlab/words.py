@@ -3,7 +3,7 @@
     say("Beyond full marks: {spent}.", spent="2 MiB")     sentences, headings
     say_name("activations 24 MiB")                        rows of tables, parts of pictures
 
-Whoever has a dictionary puts it here: `words.in_readers_language = ...`. Only what is shown to a
+A program with a dictionary puts it here: `words.in_readers_language = ...`. Only what is shown to a
 person goes this way; files, programs and other machines get English.
 """
 

@@ -4,7 +4,7 @@ Colab opens a notebook alone, without the package beside it. It has PyTorch, tra
 and widgets; what `vramlab-course` adds to them is small, and replaces nothing of Colab's own
 Jupyter. The cell is folded in JupyterLab, and left out of the site.
 
-    python -m docs.builder.colab            write the cells of lessons/ and solutions/ anew
+    python -m docs.builder.colab            write the cells of lessons/ and solutions/ again
     python -m docs.builder.colab --check    say which are stale; the exit status is 1 if any is
 
 exercises/ come from solutions/: run `make notebooks` afterwards. What is installed, and from where,
@@ -61,7 +61,7 @@ def stale(folder: Path = ROOT) -> list[Path]:
 
 
 def write(folder: Path = ROOT) -> None:
-    """Write the cells anew."""
+    """Write the stale cells again."""
     for path in stale(folder):
         path.write_text(_text(path), encoding="utf-8")
 

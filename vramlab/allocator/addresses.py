@@ -103,7 +103,7 @@ class AddressSpace:
         return self._take_from(self._new_chunk(start, size_bytes), size_bytes)
 
     def give_back(self, address: int) -> int:
-        """Give back what `take` or `reserve` returned; answers how many bytes were taken."""
+        """Free what `take` or `reserve` returned, and return how many bytes it had."""
         if address not in self._taken:
             raise ValueError(f"{address:#x} is not the start of memory that was handed out")
         size_bytes, chunk = self._taken.pop(address)

@@ -45,7 +45,7 @@ _UNLIMITED_BYTES = 1 << 64
 
 
 class CachingAllocator:
-    """Gives out blocks of one GPU's memory and keeps what comes back for the next request.
+    """Allocates blocks of one GPU's memory, and caches freed ones for the next request.
 
     No time passes on a virtual GPU: what a stream had to do is done as soon as somebody looks. The
     allocator looks when PyTorch's does, at the next `malloc` or when it empties its cache.
@@ -186,11 +186,11 @@ class CachingAllocator:
         return self.statistics.as_dict()
 
     def reset_peak_stats(self) -> None:
-        """Begin peaks anew, as torch.cuda.reset_peak_memory_stats does."""
+        """Reset peaks, as torch.cuda.reset_peak_memory_stats does."""
         self.statistics.reset_peaks()
 
     def reset_accumulated_stats(self) -> None:
-        """Begin sums and counts anew, as torch.cuda.reset_accumulated_memory_stats does."""
+        """Reset sums and counts, as torch.cuda.reset_accumulated_memory_stats does."""
         self.statistics.reset_accumulated()
 
     def record_history(
@@ -514,7 +514,7 @@ class CachingAllocator:
             self._cache(block, context)
 
     def _free_late(self) -> None:
-        """Free what finalizers gave back while the allocator was busy."""
+        """Free blocks that finalizers released while the allocator was busy."""
         while self._freed_inside:
             try:
                 block, context = self._freed_inside.popleft()
@@ -643,7 +643,7 @@ class CachingAllocator:
         self.reserve.release_segment(block, context)
 
     def _collect_garbage(self, context: Any) -> None:
-        """Give back old blocks of the large pool, down to the threshold's share of the limit."""
+        """Free old blocks of the large pool, down to the threshold's fraction of the limit."""
         assert self._allowed_bytes is not None
         threshold_bytes = int(self._settings.garbage_collection_threshold * self._allowed_bytes)
         collect_garbage(
@@ -655,7 +655,7 @@ class CachingAllocator:
     def _release_oversize(
         self, pool: BlockPool, block_bytes: int, stream: int, context: Any
     ) -> bool:
-        """With a limit on splitting, give back blocks beyond it. Whether that may have helped."""
+        """With a limit on splitting, free blocks beyond it. Return whether that may have helped."""
         if self._settings.max_split_size_bytes is None:
             return False
         return release_oversize(

@@ -98,7 +98,7 @@ class DeviceMemory:
         return address
 
     def free(self, address: int) -> None:
-        """Give back what `malloc` returned, as cudaFree."""
+        """Free what `malloc` returned, as cudaFree."""
         self._physical_bytes -= self._addresses.give_back(address)
 
     def reserve_addresses(self, size_bytes: int) -> int | None:
@@ -106,7 +106,7 @@ class DeviceMemory:
         return self._addresses.reserve(size_bytes)
 
     def release_addresses(self, address: int) -> None:
-        """Give back what `reserve_addresses` returned, as cuMemAddressFree."""
+        """Free what `reserve_addresses` returned, as cuMemAddressFree."""
         self._addresses.give_back(address)
 
     def map_pages(self, size_bytes: int) -> bool:

@@ -20,7 +20,7 @@ def is_whole_segment(block: Block) -> bool:
 
 
 def collect_garbage(pool: BlockPool, target_bytes: int, give_back: GiveBack) -> None:
-    """Give back blocks of at least average age, again and again until it is `target_bytes`.
+    """Free blocks of at least average age, again and again until it is `target_bytes`.
 
     The age of a block is the number of searches that it sat through in the cache.
     """
@@ -48,7 +48,7 @@ def collect_garbage(pool: BlockPool, target_bytes: int, give_back: GiveBack) -> 
 def release_oversize(
     pool: BlockPool, stream: int, needed_bytes: int, max_split_bytes: int, give_back: GiveBack
 ) -> bool:
-    """Give back just enough blocks that are too large to be split; whether it was enough.
+    """Free just enough blocks that are too large to be split; return whether it was enough.
 
     One block of at least `needed_bytes` if there is one, else several, the largest first.
 
@@ -71,7 +71,7 @@ def release_oversize(
 
 
 def release_all(pool: BlockPool, give_back: GiveBack, unmap: GiveBack) -> None:
-    """Give back every segment that nobody uses, then every page of expandable ones."""
+    """Free every unused segment, then every unused page of expandable ones."""
     cached = pool.free_blocks()
     for block in cached:
         if is_whole_segment(block):

@@ -89,7 +89,7 @@ class Reserve:
         return segment.first
 
     def release_segment(self, block: Block, context: Any) -> None:
-        """Give back by cudaFree the segment that a cached block fills."""
+        """Free the segment that a cached block fills, by cudaFree."""
         segment = block.segment
         pool = segment.pool
         pool.remove(block)
@@ -193,7 +193,7 @@ class Reserve:
         return True
 
     def unmap(self, block: Block, context: Any) -> None:
-        """Give back the pages that a cached block of an expandable segment covers entirely.
+        """Unmap the pages that a cached block of an expandable segment covers entirely.
 
         When that leaves nothing mapped, the segment's addresses go back, too.
         """

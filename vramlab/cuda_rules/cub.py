@@ -1,6 +1,6 @@
 """Temporary storage of CUB's device-wide algorithms, as PyTorch's CUDA kernels call them.
 
-PyTorch asks CUB how much it needs, takes that, and gives it back when the algorithm has been
+PyTorch asks CUB how much it needs, allocates that, and frees it when the algorithm has been
 launched. How much depends on tile sizes that CUB tunes for each architecture.
 
 Source: CCCL 3.0 (cub/device/dispatch and its tuning), which comes with CUDA 13.0. PyPI's wheels of

@@ -6,10 +6,10 @@ their symbols and machine code; the source is aten/src/ATen/cuda/CublasHandlePoo
 cuBLASLt before 2.9 aten/src/ATen/cuda/CUDABlas.cpp.
 
     before 2.0   none: cuBLAS allocates by itself, outside the caching allocator
-    2.0 to 2.8   cuBLAS keeps one; each cuBLASLt call takes 1 MiB and gives it back
+    2.0 to 2.8   cuBLAS keeps one; each cuBLASLt call allocates 1 MiB and frees it
     2.9 to 2.11  cuBLASLt keeps one of 1 MiB as well, and making its handle makes cuBLAS's
     2.12 to 2.14 cuBLASLt uses cuBLAS's
-    2.15         each call takes its own and gives it back
+    2.15         each call allocates its own and frees it
 
 A workspace that is kept belongs to a handle and a stream. Handles belong to a thread and a device,
 and the backward pass runs on a thread of its own: a training process keeps each of these twice. A

@@ -11,7 +11,7 @@ The recording of an H200 (PyTorch 2.11, CUDA 13.0, driver 580) has what the devi
      2      for each 2 MiB of data that kernels' modules bring: 218 KiB of cuRAND's in some
      2      for each 2 MiB of kernels' code, each rounded up to 4 KiB, beyond the first 388 KiB
     64      for each cuBLAS handle; one belongs to a thread, and the backward pass has its own
-     8      for each cuDNN handle, likewise
+     8      for each cuDNN handle, also one for each thread
     70      for the 128 streams that PyTorch makes when a program wants its first one
 
 388 KiB is what tells all stages below from those above, in 13 rules that cross it; the next step,

@@ -6,7 +6,7 @@ reads a JSON object a line from stdin, and writes a JSON array a line to stdout:
 
     {"gpu": "...", "questions": [[...], ...]}  ->  [[206110867, 0], [0], [], "cuDNN 9...", ...]
 
-`gpu` is the description that cuDNN takes in place of a GPU's handle ("deviceless ahead-of-time
+`gpu` is the description that cuDNN takes instead of a GPU's handle ("deviceless ahead-of-time
 compilation", since 9.8), see `description.py`; a question is `Convolution.as_question`. An answer
 has the workspace of each plan in bytes, best plan first (none: cuDNN has no engine for it), or is
 the text of an error. The first line that it writes is cuDNN's version.

@@ -46,7 +46,7 @@ class Installed:
 def installed(
     search_path: Sequence[str] | None = None, cache: Path | None = None
 ) -> list[Installed]:
-    """List the libraries that can be asked: of the native engine, then of the environment.
+    """List the libraries to query: of the native engine, then of the environment.
 
     Args:
         search_path: where packages are; by default sys.path.

@@ -142,7 +142,7 @@ class VirtualGPU:
         - `torch_version` chooses the rules: what kernels and libraries take, which kernels are
           chosen, whether gradients are added up in place. What autograd keeps for the backward
           pass, and of which ops a function is made, is that of the PyTorch that is installed. The
-          oldest version that was held against measurements is 1.13; below it there is a warning,
+          oldest version that was compared with measurements is 1.13; below it there is a warning,
           and of autograd only softmax's input is known, which was kept before 1.11.
         - Kernel images and library handles that CUDA loads on first use are not counted: what NVML
           reports is the context of the catalogue plus reserved memory.
@@ -357,10 +357,10 @@ def _rules_of(torch_version: str) -> Version:
     if version < OLDEST_RULES:
         oldest = text(OLDEST_RULES)
         warnings.warn(
-            f"torch_version={torch_version!r} is older than what the virtual GPU has been held "
-            f"against: its rules are those of PyTorch {oldest} and later, and what autograd keeps "
-            f"for the backward pass is what the installed PyTorch {torch.__version__} keeps. "
-            "Of older versions only the input that softmax kept before 1.11 is known. Answers may "
+            f"torch_version={torch_version!r} is older than all versions that were compared with "
+            f"measurements: the rules are those of PyTorch {oldest} and later, and autograd saves "
+            f"for backward what the installed PyTorch {torch.__version__} saves. "
+            "Of older versions only the input that softmax saved before 1.11 is known. Results may "
             f'be some percent off; use torch_version="{oldest}" or later for exact ones.',
             stacklevel=3,
         )

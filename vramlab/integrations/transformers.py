@@ -36,7 +36,7 @@ class TrainerStages(TrainerCallback):
         self._what_follows(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Go on likewise after an epoch."""
+        """Go on in the same way after an epoch."""
         self._what_follows(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -64,9 +64,9 @@ def backend(
         input: (N, C, ...), of one to three spatial dimensions.
         weight: of as many dimensions.
         stride: of each spatial dimension, or one for all; as are the next.
-        dilation: likewise.
+        dilation: of each spatial dimension, or one for all.
         transposed: whether it is a transposed convolution.
-        output_padding: likewise.
+        output_padding: of each spatial dimension, or one for all.
         groups: of channels.
         capability: the GPU's.
 

@@ -47,7 +47,7 @@ def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns:
         batch: (matrices, ...) with one matrix in the last two dimensions.
         transpose_result: whether the result is row-major.
         rows: of the matrix as cuBLAS names it, m for the first operand and k for the second.
-        columns: likewise, k for the first operand and n for the second.
+        columns: of the matrix as cuBLAS names it, k for the first operand and n for the second.
 
     Source: prepare_batch_matrix_for_cublas in Blas.cpp, PyTorch 2.13.
     """

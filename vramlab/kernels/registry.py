@@ -1,6 +1,6 @@
 """The table of rules: what a CUDA kernel takes from the caching allocator inside one ATen op.
 
-A dispatch mode sees an op's outputs and nothing of what its kernel takes and gives back in between:
+A dispatch mode sees an op's outputs and nothing of what its kernel allocates and frees in between:
 a clone of an operand, a staging buffer, a workspace. A rule says so, as a sequence of steps in the
 order in which the kernel asks the allocator, because the order decides which blocks are used:
 
@@ -185,7 +185,7 @@ class RuleTable:
             ops: names of ops.
             takes: in words, for the printed table.
             source: the file of PyTorch it was read from, and the version.
-            status: how sure it is; tests hold RECORDED against the recordings.
+            status: how sure it is; tests compare RECORDED with the recordings.
         """
 
         def register(function: F) -> F:

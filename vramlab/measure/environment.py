@@ -77,7 +77,7 @@ def gpu_environment() -> GPUEnvironment:
 
 
 def require_gpu() -> None:
-    """Say what to do where there is no GPU to measure."""
+    """Say what to do without a GPU to measure."""
     if attached() is None:
         raise RuntimeError(
             "an experiment needs a GPU and none is attached: call vramlab.attach(), or run it "
@@ -103,10 +103,10 @@ def require_gpus(count: int, example: str) -> None:
 
 
 def start_afresh() -> None:
-    """Give back what earlier work left on the GPU, as far as nobody holds it.
+    """Free what earlier work left on the GPU, unless something still holds it.
 
-    Garbage that may hold memory of a GPU is collected, cuBLAS's workspaces and the cache are given
-    back, and the counters start anew, so that an experiment's first stage is measured as in a fresh
+    Garbage that may hold memory of a GPU is collected, cuBLAS's workspaces and the cache are
+    freed, and the counters are reset, so that an experiment's first stage is measured as in a fresh
     process.
     """
     if not torch.cuda.is_initialized():

@@ -1,4 +1,4 @@
-"""A figure to hold a measurement against: what a formula predicts, or what somebody published."""
+"""A figure to compare a measurement with: what a formula predicts, or what was published."""
 
 from __future__ import annotations
 

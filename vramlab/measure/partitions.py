@@ -1,7 +1,7 @@
 """What torch.compile keeps for backward: decided by AOTAutograd's partitioner, before any kernel.
 
 `torch.compile` traces forward and backward together, and a partitioner cuts the graph in two. What
-crosses the cut is kept; what is left of it is computed anew in backward. The default partitioner of
+crosses the cut is kept; what is left of it is recomputed in backward. The default partitioner of
 AOTAutograd cuts where eager PyTorch does; the one that torch.compile uses looks for the smallest
 cut. That needs no GPU: functions are traced here with host tensors, and run as they are.
 

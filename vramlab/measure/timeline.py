@@ -1,4 +1,4 @@
-"""A GPU's memory over time: every block, from the event that took it to the one that gave it back.
+"""A GPU's memory over time: every block, from the event that allocated it to the one that freed it.
 
 A `Timeline` is data. `recording.record_timeline` makes one from a running program,
 `rebuild.timeline_from_snapshots` from two torch snapshots, whoever took them.
@@ -16,7 +16,7 @@ What a block counts for is more than was asked for, and both additions are kept 
 
 `rounding` is to 512 bytes (or as the settings say). `remainder` is what the allocator did not find
 worth splitting off the free block it used, up to 1 MiB in the large pool. The sum over the blocks
-that live at the peak is held against torch.cuda.max_memory_allocated(): `unexplained_bytes` is the
+that live at the peak is compared with torch.cuda.max_memory_allocated(): `unexplained_bytes` is the
 difference, and it is 0 when the trace explains everything.
 """
 
@@ -203,7 +203,7 @@ class Timeline:
         )
 
     def left_by(self, stage: str) -> TimelineMoment:
-        """Find what a stage took and nobody gave back until the end of the timeline.
+        """Find what a stage allocated and nothing freed until the end of the timeline.
 
         Let some stages follow: what a step hands on to the next has gone then, and what is left is
         held by somebody.

@@ -71,7 +71,7 @@ def read(path: Path) -> SharedLibrary:
 
 
 def section(content: bytes | mmap.mmap, name: str) -> bytes:
-    """Give a section's content by its name; nothing where there is none, or no ELF file."""
+    """Give a section's content by its name; nothing if it is missing, or without an ELF file."""
     for found, begin, size in _named_sections(content):
         if found == name:
             return content[begin : begin + size]

@@ -21,7 +21,7 @@ NAME = "vramlab-native"
 
 
 def install(build: Build, gpu: GPUModel, count: int = 1) -> Path:
-    """Install the kernel for the user, in the place of one that is there.
+    """Install the kernel for the user, replacing an older one.
 
     Args:
         build: from `setup.find`.

@@ -35,7 +35,7 @@ mapped = {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") 
 substituted = {name.partition(".so")[0] for name in os.listdir(sys.argv[1])} - {"libnvrtc"}
 others = [path for path in mapped if os.path.basename(path).partition(".so")[0] in substituted
           and os.path.realpath(os.path.dirname(path)) != os.path.realpath(sys.argv[1])]
-assert not others, f"these were loaded in place of their substitutes: {', '.join(sorted(others))}"
+assert not others, f"these were loaded instead of their substitutes: {', '.join(sorted(others))}"
 assert torch.cuda.memory_allocated() == 512, torch.cuda.memory_allocated()
 assert torch.tensor([1.5, 2.5]).cuda().cpu().tolist() == [1.5, 2.5]
 """

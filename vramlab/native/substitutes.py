@@ -99,7 +99,7 @@ def sources_fingerprint() -> str:
 
 
 def fingerprint(needs: Needs) -> str:
-    """Digest everything that the substitutes of a PyTorch are made of, likewise."""
+    """Digest everything that the substitutes of a PyTorch are made of."""
     digest = hashlib.sha256(sources_fingerprint().encode())
     for file in sorted(needs):
         digest.update(f"{file}{sorted(map(str, needs[file]))}".encode())

@@ -187,7 +187,7 @@ class KnownValues(TorchFunctionMode):
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        """End, and give back torch.compile."""
+        """End, and restore torch.compile."""
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
         self._undo.close()
 

@@ -187,7 +187,7 @@ class StreamedLayers(nn.Module):
     """Layers whose parameters are on the host, and visit the GPU one layer at a time.
 
     Forward brings a layer's parameters, runs it, and lets go of them. Backward brings them again,
-    computes the layer anew (checkpointing), and sends its gradients to the host, where an optimizer
+    recomputes the layer (checkpointing), and sends its gradients to the host, where an optimizer
     works on them as usual. The GPU holds the layers' inputs, and one layer; with `prefetch` two,
     because the next one's parameters travel on a stream of their own meanwhile.
 

@@ -477,7 +477,7 @@ def head_kept(sizes: Sizes, run: Run) -> Terms:
     """Give what is kept after the last layer, until the loss.
 
     cross_entropy works in the dtype of the logits. Under autocast its second half, nll_loss, wants
-    float32, so that the logarithms are kept twice: six bytes for each logit in place of two.
+    float32, so that the logarithms are kept twice: six bytes for each logit instead of two.
     """
     if not sizes.predicts:
         return {}

@@ -1,4 +1,4 @@
-"""Hold the virtual GPU against a recording: every number of every stage, and where traces part."""
+"""Compare the virtual GPU with a recording: every number of every stage, and where traces part."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Comparison:
     statistics: tuple[tuple[str, str, int, int], ...] = ()
     """Other statistics that differ: stage, key of memory_stats(), recorded, virtual."""
     skipped: str | None = None
-    """Why it was not held against anything: the recorded entry has no result."""
+    """Why it was not compared: the recorded entry has no result."""
 
     @property
     def differing(self) -> tuple[Number, ...]:

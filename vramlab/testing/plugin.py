@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{MARK}(gpu='A100-40GB', count=1, peak='<= 12 GiB', reserved=..., needed=...): run on a "
-        "virtual GPU, and hold its memory against these bounds; without one, against the golden "
+        "virtual GPU, and compare its memory with these bounds; without one, with the golden "
         "file that --vram-update writes",
     )
 

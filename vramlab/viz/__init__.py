@@ -1,4 +1,4 @@
-"""A timeline that can be asked: hover a block, and see its tensor, line, bytes and lifetime.
+"""An interactive timeline: hover a block, and see its tensor, line, bytes and lifetime.
 
     TimelineView            the data: blocks, stages, lines
     view_of(timeline)       that of a recorded `vramlab.measure.Timeline`

@@ -1,4 +1,4 @@
-"""What a timeline that can be asked shows, as data. Knows nothing of torch."""
+"""What an interactive timeline shows, as data. Knows nothing of torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vramlab.viz.colors import CATEGORY_COLORS
 from vramlab.words import say, say_name
 
 MOST_BLOCKS = 10_000
-"""Blocks that can be asked one by one: the largest. Of the others, each category has the sum."""
+"""Blocks that are shown one by one: the largest. Of the others, each category has the sum."""
 
 Change = tuple[int, int]
 """(position, bytes more from there on)."""

@@ -1,4 +1,4 @@
-"""The zoo: models as people train and run them, to hold the virtual GPU against real ones.
+"""The zoo: models as people train and run them, to compare the virtual GPU with real ones.
 
     from vramlab import zoo
     for workload in zoo.WORKLOADS:

@@ -14,7 +14,7 @@ from vramlab.measure import Result, Stages
 def run(rule: str) -> Result:
     """Make every call of a rule on the attached GPU, each a stage, on an empty cache.
 
-    Each call that needs a workspace of cuBLAS takes it anew. A call that PyTorch refuses is a
+    Each call that needs a workspace of cuBLAS allocates it again. A call that PyTorch refuses is a
     stage with an error.
 
     Args:

@@ -2,7 +2,7 @@
 
 The op itself runs on the backing device, which stands behind the GPU: meta, or the CPU where values
 are wanted. Each storage among its outputs that was not there before is an allocation on the GPU
-where the op runs; what the kernel takes and gives back in between is said by the rules of
+where the op runs; what the kernel allocates and frees in between is said by the rules of
 `vramlab.kernels`. A storage's end is its block's free (`storage_record.py`).
 
 What is known of an op beforehand is its record in the table of ops (`op_table.py`). Ops that move
@@ -424,7 +424,7 @@ class Dispatcher:
             self.allocate_storage(part, device_index)
 
     def resize(self, tensor: torch.Tensor, device_index: int) -> None:
-        """Allocate anew where an op has made a storage larger than its block."""
+        """Allocate again if an op has made a storage larger than its block."""
         record = record_of(tensor)
         size_bytes = tensor.untyped_storage().nbytes()
         if record is None or record.device_index < 0:
@@ -564,7 +564,7 @@ def _give_back(
 
 
 def _without_values(arg: Any) -> Any:
-    """Make a meta tensor in place of a host tensor with values; return anything else as it is."""
+    """Make a meta tensor for a host tensor with values; return anything else unchanged."""
     if isinstance(arg, torch.Tensor) and not arg.is_meta:
         return torch.empty_strided(arg.size(), arg.stride(), dtype=arg.dtype, device="meta")
     if isinstance(arg, list):

@@ -203,7 +203,7 @@ def no_kernel(func: OpOverload, error: Exception) -> UnsupportedOnVirtualGPU:
 
 
 def no_values(what: str, tensor: torch.Tensor | None = None) -> NoValuesError:
-    """Say that a value was asked where there is none."""
+    """Say that a value was read that does not exist."""
     of = ""
     if tensor is not None:
         of = f" of a {tensor.dtype} tensor of shape {tuple(tensor.shape)} on {device_name(tensor)}"

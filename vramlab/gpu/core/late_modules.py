@@ -31,7 +31,7 @@ def answered_until_needed(
     alone: Collection[str] = (),
     is_needed: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Have a `LateModule` in the place of a module, unless that has been imported or is not there.
+    """Put a `LateModule` in for a module, unless that has been imported or is missing.
 
     Args:
         name: of the module.

@@ -296,7 +296,7 @@ class Machine:
         )
 
     def device(self, index: int) -> VirtualDevice:
-        """Return the GPU with this index; raise torch's own error where there is none."""
+        """Return the GPU with this index; raise torch's own error if there is none."""
         count = self.count()
         if not count:
             raise RuntimeError("No CUDA GPUs are available")

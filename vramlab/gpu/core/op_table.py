@@ -77,7 +77,7 @@ class OpSpec:
             with the op's positional arguments.
         layout: lays the meta kernel's result out as CUDA does, from the op's positional arguments
             and that result.
-        make_outputs: makes outputs without values where there is no meta kernel, or where only
+        make_outputs: makes outputs without values if the op has no meta kernel, or if only
             values tell the shape (then the largest there can be); called with the op's arguments.
         fill: from a factory's arguments to the value that it fills a tensor with.
         cuda_path: what the op does on CUDA where it does something else on other devices, above

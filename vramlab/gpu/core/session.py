@@ -48,5 +48,5 @@ class Session:
 
 
 StandIn = Callable[[Session], AbstractContextManager[object] | None]
-"""Puts something in the place of a part of PyTorch. What it sets through the session is undone with
+"""Replaces a part of PyTorch. What it sets through the session is undone with
 it; what is to be undone otherwise, by the context manager that it returns."""

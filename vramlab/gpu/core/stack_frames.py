@@ -164,7 +164,7 @@ def _named_line(filename: str, line: int) -> str:
 
 
 def user_frame(start: FrameType | None = None) -> FrameType | None:
-    """Find the innermost frame of the user's program; where there is none, that of a library.
+    """Find the innermost frame of the user's program; without one, that of a library.
 
     None where vramlab alone runs. `start` is as for `user_line`.
     """

@@ -109,7 +109,7 @@ def record_of(tensor: torch.Tensor) -> StorageRecord | None:
 
 
 def mark_as_host(tensor: torch.Tensor) -> StorageRecord:
-    """Return the record of a host tensor's storage; write one where there is none yet."""
+    """Return the record of a host tensor's storage; write one if it has none yet."""
     record = record_of(tensor)
     if record is None:
         record = StorageRecord(HOST)

@@ -1,6 +1,6 @@
 """Memory-efficient attention where values are computed: its memory, and the numbers it gives.
 
-The kernel exists on CUDA only. What it takes and gives back is said by its rule
+The kernel exists on CUDA only. What it allocates and frees is said by its rule
 (`vramlab.kernels.attention`), as without values; its numbers come from the formula, a few heads or
 queries at a time: what is made of them stays in a core's cache, and the host has no square of the
 length.

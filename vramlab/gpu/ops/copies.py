@@ -216,7 +216,7 @@ def _temporaries(
     target_index: int,
     non_blocking: bool,
 ) -> None:
-    """Take and give back what a copy between devices needs when it cannot go in one piece.
+    """Allocate and free what a copy between devices needs when it cannot go in one piece.
 
     A copy goes in one piece when dtypes are equal and both sides are dense alike. Otherwise both
     are made contiguous first, and a dtype is converted on the host (on the GPU if `non_blocking`).

@@ -142,7 +142,7 @@ def _of_each(function: Callable[[Any], Tensor], parts: Sequence[Any]) -> Hidden:
 
 
 def _step(input: Tensor, hidden: Hidden, weights: Weights) -> Hidden:
-    """Run `LSTMCell`, or `GRUCell` where there is no c."""
+    """Run `LSTMCell`, or `GRUCell` without c."""
     input_gates = aten.matmul(input, weights.w_ih.t())
     hidden_gates = aten.matmul(hidden[0], weights.w_hh.t())
     cell = aten._thnn_fused_gru_cell if len(hidden) == 1 else aten._thnn_fused_lstm_cell

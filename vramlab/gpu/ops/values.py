@@ -82,7 +82,7 @@ class AnswerNan(ValuePolicy):
     (histograms, assignments, metrics) refuses nan.
 
     Args:
-        zero: answer 0 in place of nan, too.
+        zero: return 0 instead of nan, too.
 
     Attributes:
         reads: (what, "file:line") -> how often.

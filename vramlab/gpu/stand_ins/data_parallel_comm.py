@@ -52,7 +52,7 @@ class BroadcastToGPUs(Broadcast):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
-        """Do as PyTorch's, with zeros where there is no gradient."""
+        """Do as PyTorch's, with zeros for missing gradients."""
         looks = [(gpu, *look) for gpu in ctx.target_gpus for look in ctx.looks]
         gradients = [
             torch.zeros(shape, dtype=dtype, device=_cuda(gpu)) if gradient is None else gradient

@@ -202,7 +202,7 @@ def _reducer_on_gpu(thread: ThreadState) -> type:
 
 
 class _SilentLogger(dist.Logger):  # type: ignore[misc,name-defined]
-    """DDP's logger where there is no time to log; PyTorch's would warn that it cannot."""
+    """DDP's logger without times to log; PyTorch's would warn that it cannot."""
 
     def set_construction_data_and_log(self, *data: Any) -> None:
         """Log nothing. C++ would ask gloo for its threads, where a fake group is in its place."""

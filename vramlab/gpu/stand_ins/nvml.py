@@ -3,7 +3,7 @@
 nvidia-ml-py is Python over a shared library that only NVIDIA's driver brings. Its functions find
 the library through one variable of the module, so the stand-in goes there and all of its own Python
 code runs unmodified, names that a program imported before (`from pynvml import *`) included. What
-torch builds on it works likewise: `torch.cuda.device_memory_used`, `list_gpu_processes`, ...
+torch builds on it works, too: `torch.cuda.device_memory_used`, `list_gpu_processes`, ...
 """
 
 from __future__ import annotations

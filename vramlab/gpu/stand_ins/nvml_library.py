@@ -94,7 +94,7 @@ def _system(*names: str) -> Callable[[_System], _System]:
 
 
 def _device(*names: str) -> Callable[[_System], _System]:
-    """Register a function of one GPU; it is given the `_Device` in place of the handle."""
+    """Register a function of one GPU; it gets the `_Device` instead of the handle."""
     return functools.partial(_register, _DEVICE, names)
 
 

@@ -1,7 +1,7 @@
 """safetensors files of tensors that have no values, as `save_pretrained` writes them.
 
 Where such a file may be written at all (`ValuePolicy.save`), it has the header of a real one, and
-zeros in the place of values: a hole that takes no room on disks that can have files with holes.
+zeros instead of values: a hole that takes no room on disks that can have files with holes.
 
 Source of the format: "Format" in the README of huggingface/safetensors.
 """

@@ -194,5 +194,5 @@ def current_stream_data(machine: Machine, device: int) -> tuple[int, int, int]:
 
 
 def default_stream_data(device: int) -> tuple[int, int, int]:
-    """Describe the default stream likewise."""
+    """Describe the default stream in the same form."""
     return DEFAULT_STREAM, device, _DEVICE_TYPE_CUDA

@@ -1,6 +1,6 @@
 """Stand in for what tensors answer of themselves, and for their methods that take device names.
 
-The function mode (`core/function_mode.py`) calls these in place of torch's functions.
+The function mode (`core/function_mode.py`) calls these instead of torch's functions.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class NoStandIn(UnsupportedOnVirtualGPU, AttributeError):
 
 
 def _missing(name: str) -> Any:
-    """Refuse an attribute of `torch._C` that is not there."""
+    """Refuse a missing attribute of `torch._C`."""
     if name.startswith(CUDA_PREFIX):
         raise NoStandIn(
             f"torch._C.{name} is not modelled by the virtual GPU, nor what torch.cuda builds on it"
