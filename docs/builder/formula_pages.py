@@ -118,7 +118,9 @@ def _is_guard(node: ast.stmt) -> bool:
 
 def _first_sentence(docstring: str) -> str:
     paragraph = " ".join(docstring.partition("\n\n")[0].split())
-    sentence = re.split(r"(?<=[a-z)])\. (?=[A-Z])", paragraph)[0].removeprefix("Give ").rstrip(".")
+    sentence = (
+        re.split(r"(?<=[a-z)])\. (?=[A-Z])", paragraph)[0].removeprefix("Return ").rstrip(".")
+    )
     return sentence[:1].upper() + sentence[1:]
 
 

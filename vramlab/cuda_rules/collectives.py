@@ -1,4 +1,4 @@
-"""Collectives around a ring: the bytes that each rank sends, and how long that takes at best.
+"""Collectives around a ring: bytes that each rank sends, and a lower bound of the time.
 
 N ranks stand in a ring; each has a tensor of M bytes and sends to its right neighbour only. In a
 reduce-scatter, N - 1 times each rank sends a piece of M / N bytes and adds what it gets to its own;
@@ -25,7 +25,7 @@ Interconnect = Literal["NVLink", "PCI Express"]
 
 
 def ring_sent_bytes(kind: Kind, whole_bytes: int, ranks: int) -> int:
-    """Add up what each rank sends to its neighbour; as much crosses every link of the ring.
+    """Return the bytes each rank sends to its neighbour; each link of the ring carries as many.
 
     Args:
         kind: of the collective.
@@ -48,14 +48,14 @@ def ring_sent_bytes(kind: Kind, whole_bytes: int, ranks: int) -> int:
 
 
 def interconnects_of(gpu: GPUModel) -> tuple[Interconnect, ...]:
-    """Give the ways between GPUs of this model on one machine, the fastest first."""
+    """Return the connections between GPUs of this model in one machine, fastest first."""
     if gpu.nvlink_bandwidth_bytes_per_s is None:
         return ("PCI Express",)
     return ("NVLink", "PCI Express")
 
 
 def link_seconds(sent_bytes: int, gpu: GPUModel, interconnect: Interconnect) -> float:
-    """Give the least time for what one GPU sends to others, by the catalogue's peak figures.
+    """Return the lower bound of the time for what one GPU sends, at the catalogue's peak bandwidth.
 
     Raises:
         ValueError: the GPU has no such link.

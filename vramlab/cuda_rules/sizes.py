@@ -1,4 +1,4 @@
-"""Bytes of a tensor, the block that serves a request, and the segment that a block comes from.
+"""Bytes of a tensor, of the block that serves a request, and of the block's segment.
 
 Source of every constant and rule: c10/core/AllocatorConfig.h (`kMinBlockSize`, `kSmallSize`,
 `kSmallBuffer`, `kMinLargeAlloc`, `kRoundLarge`) and `round_size`, `roundup_power2_next_division`,
@@ -54,7 +54,7 @@ ROUNDUP_INTERVALS = 16
 
 
 def tensor_bytes(shape: Iterable[int], dtype: str = "float32") -> int:
-    """Multiply out the bytes of a contiguous tensor's elements, before the allocator rounds them.
+    """Return the bytes of a contiguous tensor's elements, before the allocator rounds them.
 
     Args:
         shape: the tensor's; () is a scalar, of one element.
@@ -64,7 +64,7 @@ def tensor_bytes(shape: Iterable[int], dtype: str = "float32") -> int:
 
 
 def roundup_interval(size_bytes: int) -> int:
-    """Find which of the sixteen `roundup_power2_divisions` holds for a request of this size.
+    """Return which of the sixteen `roundup_power2_divisions` applies to a request of this size.
 
     The first holds for everything below 2 MiB, the last for everything from 32 GiB.
     """
@@ -72,7 +72,7 @@ def roundup_interval(size_bytes: int) -> int:
 
 
 def next_power_of_two_division(size_bytes: int, divisions: int) -> int:
-    """Round up to the next of `divisions` equal steps between two powers of two.
+    """Return the next of `divisions` equal steps between two powers of two.
 
     With 4 divisions, 1200 lies between 1024 and 2048, whose steps are 1024, 1280, 1536 and 1792:
     the answer is 1280.
@@ -83,7 +83,7 @@ def next_power_of_two_division(size_bytes: int, divisions: int) -> int:
 
 
 def round_request(size_bytes: int, divisions: tuple[int, ...] = ()) -> int:
-    """Round a request up to the size of the block that serves it (`round_size`).
+    """Return the size of the block that serves a request (`round_size`).
 
     Args:
         size_bytes: what the program asks for, at least 1.
@@ -99,12 +99,13 @@ def round_request(size_bytes: int, divisions: tuple[int, ...] = ()) -> int:
 
 
 def block_bytes(request_bytes: int) -> int:
-    """Round a request up as default settings do: to a multiple of 512 B; nothing for nothing."""
+    """Return a request rounded up with default settings: to a multiple of 512 B, and 0 for 0."""
     return round_request(request_bytes) if request_bytes else 0
 
 
 def segment_size(block_bytes: int, large_segment_bytes: int = LARGE_SEGMENT_BYTES) -> int:
-    """Size the segment that is asked of the driver when no cached block can hold a block.
+    """Return the size of the segment to request from the driver when no cached block is large
+    enough.
 
     Up to 1 MiB: 2 MiB, shared by small blocks. Below 10 MiB: 20 MiB, shared by large blocks. From
     there on a segment of its own, a multiple of 2 MiB (`get_allocation_size`).
@@ -129,7 +130,7 @@ def should_split(
     *,
     expandable: bool = False,
 ) -> bool:
-    """Decide whether the remainder of a free block is split off and stays free (`should_split`).
+    """Return whether the remainder of a free block is split off and stays free (`should_split`).
 
     It is if it has at least 512 B in the small pool, or more than 1 MiB in the large one.
 
@@ -148,7 +149,7 @@ def should_split(
 
 
 def unsplit_remainder_bytes(request_bytes: int, found_bytes: int) -> int:
-    """Subtract what a request needs from the free block that it gets whole; 0 where it is split.
+    """Return the part of a block beyond the request that is not split off; 0 if it is split.
 
     The unsplit remainder counts as allocated.
 

@@ -1,4 +1,4 @@
-"""Optimizer states, and what `step()` takes besides while it runs.
+"""Optimizer states, and the temporary memory of `step()`.
 
 Source: `_single_tensor_*`, `_multi_tensor_*` and `_fused_*` in torch/optim/sgd.py and adam.py,
 PyTorch 2.13. Sizes are those of the blocks that tensors take, all parameters on one GPU, of one
@@ -25,7 +25,7 @@ is on the GPU, 512 B for each parameter."""
 def state_bytes(
     optimizer: str, parameters_bytes: Sequence[int], implementation: Implementation = "loop"
 ) -> int:
-    """Add up the states that the first step() leaves behind.
+    """Return the bytes of the optimizer states after the first step().
 
     Document 001 §2.25 says that SGD needs as much as the weights; that is SGD with momentum. Plain
     SGD keeps nothing.
@@ -42,7 +42,7 @@ def state_bytes(
 
 
 def adam_step_extra_bytes(parameters_bytes: Sequence[int], implementation: Implementation) -> int:
-    """Add up what step() of Adam takes for a while, beyond states, parameters and gradients.
+    """Return the temporary memory of Adam's step(), besides states, parameters and gradients.
 
     All of it is for the denominator, sqrt(v) / correction + eps:
 

@@ -1,6 +1,6 @@
-"""What a forward pass keeps on the GPU until the backward pass.
+"""Activations: what a forward pass saves for the backward pass.
 
-Source: document 001 §2.23 and document 003: the outputs of the layers, less what nobody needs. A
+Source: 001 §2.23 and 003: the outputs of the layers, except those that are not needed. A
 layer keeps what its backward pass reads (tools/autograd/derivatives.yaml): Linear its input, ReLU
 its output, which mostly is the next layer's input and counts once.
 """
@@ -11,7 +11,7 @@ from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 
 def linear_chain_bytes(batch: int, widths: tuple[int, ...], dtype: str = "float32") -> int:
-    """Size what a chain of Linear layers adds to allocated memory, if somebody holds its output.
+    """Return what a chain of Linear layers adds to allocated memory while its output is alive.
 
     Every layer keeps its input, which is the output of the layer before, and the caller holds the
     last output: the sum of all outputs. The chain's own input was there before.
@@ -25,5 +25,6 @@ def linear_chain_bytes(batch: int, widths: tuple[int, ...], dtype: str = "float3
 
 
 def repeated_linear_bytes(batch: int, width: int, applications: int, dtype: str = "float16") -> int:
-    """Add up what one Linear(width, width) keeps that is applied several times (document 003)."""
+    """Return the bytes saved for backward by one Linear(width, width) that is applied several
+    times."""
     return linear_chain_bytes(batch, (width,) * (applications + 1), dtype)

@@ -1,4 +1,4 @@
-"""BERT: its parameters, what a forward pass keeps, and the peak of a training step.
+"""BERT: parameters, activations, and the peak of a training step.
 
 Source: arXiv 1810.04805 §3 for the sizes; the order of the parameters and what is computed are
 those of transformers 5 (models/bert/modeling_bert.py, `eager_attention_forward`); what each op
@@ -80,7 +80,7 @@ class Bert:
     feed_forward: int = 3072
 
     def parameter_shapes(self, pooler: bool = True) -> list[tuple[int, ...]]:
-        """List the shapes of the parameters in the order of `model.parameters()`."""
+        """Return the shapes of the parameters, in the order of `model.parameters()`."""
         w, f = self.width, self.feed_forward
         shapes: list[tuple[int, ...]] = [(self.vocabulary, w), (self.positions, w), (self.types, w)]
         shapes += [(w,), (w,)]  # layer norm
@@ -94,7 +94,7 @@ class Bert:
         return shapes
 
     def model_requests_bytes(self) -> list[int]:
-        """Give what the model asks for on its way to the GPU, in order.
+        """Return the sizes that the model requests while it moves to the GPU, in order.
 
         The embeddings' two buffers, position_ids and token_type_ids (1, positions), int64, come
         after the embeddings' own five parameters.
@@ -108,7 +108,8 @@ class Bert:
     def kept(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
     ) -> tuple[KeptByBert, ...]:
-        """Give what a forward pass keeps for the backward pass, its outputs included; no workspace.
+        """Return the tensors that a forward pass saves for backward, and its outputs; without
+        workspaces.
 
         Args:
             batch: sequences.
@@ -139,7 +140,7 @@ class Bert:
     def forward_bytes(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
     ) -> int:
-        """Give the sum of what `kept` lists: how much a forward pass adds."""
+        """Return how much a forward pass adds: the sum of `kept`."""
         tensors = self.kept(batch, sequence, train=train, attention=attention)
         return sum(tensor.size_bytes for tensor in tensors)
 
@@ -182,7 +183,7 @@ class Bert:
     def held_before_backward_bytes(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
     ) -> int:
-        """Give what `model(tokens).last_hidden_state.sum()` leaves: activations and the loss.
+        """Return what `model(tokens).last_hidden_state.sum()` leaves: activations and the loss.
 
         Nobody holds the outputs, so the last layer norm's and the pooler's are gone.
         """
@@ -201,7 +202,7 @@ class Bert:
         train: bool = False,
         attention: Attention = "eager",
     ) -> dict[str, int]:
-        """Size activations, gradients and temporaries at the moments that can be the peak.
+        """Return activations, gradients and temporaries at the moments that can be the peak.
 
         They are in the backward pass of the last layer: what comes before it in that pass is small,
         and with each further layer more activations go than gradients of weights come. (So it is
@@ -267,11 +268,12 @@ class Bert:
     # ---- Sizes ----
 
     def output_bytes(self, batch: int, sequence: int) -> int:
-        """Size last_hidden_state (B, S, W), 48 MiB in the document, and pooler_output (B, W)."""
+        """Return the size of last_hidden_state (B, S, W), 48 MiB in the published run, and
+        pooler_output (B, W)."""
         return self._hidden_bytes(batch, sequence) + self.pooled_bytes(batch)
 
     def pooled_bytes(self, batch: int) -> int:
-        """Size pooler_output (B, W)."""
+        """Return the size of pooler_output (B, W)."""
         return _blocks((batch, self.width))
 
     def _hidden_bytes(self, batch: int, sequence: int) -> int:

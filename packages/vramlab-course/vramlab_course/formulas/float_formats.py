@@ -1,4 +1,4 @@
-"""Floating point formats: how many bits stand for what, and which number is stored for a given one.
+"""Floating-point formats: bits of exponent and mantissa, and which number is stored.
 
 A number is sign x significand x 2**exponent. With e exponent bits, m bits of the significand after
 the point, and bias = 2**(e - 1) - 1:
@@ -41,17 +41,17 @@ class FloatFormat:
 
     @property
     def bits(self) -> int:
-        """Sign, exponent and fraction."""
+        """Return the bits of sign, exponent and mantissa."""
         return 1 + self.exponent_bits + self.fraction_bits
 
     @property
     def bias(self) -> int:
-        """What is subtracted from the stored exponent."""
+        """Return the number that is subtracted from the stored exponent."""
         return int(2 ** (self.exponent_bits - 1)) - 1
 
     @property
     def largest(self) -> float:
-        """The largest finite number."""
+        """Return the largest finite number."""
         ones = 2 ** (self.fraction_bits + 1) - 1
         if self.finite:
             return math.ldexp(ones - self.has_nan, self.bias + 1 - self.fraction_bits)
@@ -59,17 +59,17 @@ class FloatFormat:
 
     @property
     def smallest_normal(self) -> float:
-        """Below it, numbers lose digits."""
+        """Return the smallest normal number; smaller ones lose precision."""
         return math.ldexp(1, 1 - self.bias)
 
     @property
     def smallest(self) -> float:
-        """The smallest positive number: the distance of subnormal ones."""
+        """Return the smallest positive number, the distance of subnormal ones."""
         return math.ldexp(1, 1 - self.bias - self.fraction_bits)
 
     @property
     def epsilon(self) -> float:
-        """The distance from 1 to the next larger number."""
+        """Return the distance from 1 to the next larger number."""
         return math.ldexp(1, -self.fraction_bits)
 
 
@@ -85,7 +85,7 @@ class Stored:
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """Sign, exponent and fraction."""
+        """Return sign, exponent and mantissa."""
         end = 1 + self.format.exponent_bits
         return self.pattern[0], self.pattern[1:end], self.pattern[end:]
 
@@ -107,7 +107,7 @@ SMALL_FORMATS = (BFLOAT16, FLOAT8_E5M2, FLOAT8_E4M3, FLOAT6_E3M2, FLOAT6_E2M3, F
 
 
 def store(number: float, form: FloatFormat) -> Stored:
-    """Round a number to the nearest that a format has, of two as near to the even one.
+    """Return the nearest number that a format can store, and of two equally near the even one.
 
     Args:
         number: any float; not nan.

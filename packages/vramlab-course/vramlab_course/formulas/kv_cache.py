@@ -1,4 +1,4 @@
-"""The cache of keys and values that a transformer keeps while it generates text.
+"""The KV cache of a transformer that generates text.
 
 Each layer keeps two tensors (sequences, key-value heads, tokens, head size): for every token seen,
 one key and one value per key-value head. Queries are not kept. With grouped-query attention (arXiv
@@ -36,20 +36,20 @@ class KVCache:
 
     @property
     def token_bytes(self) -> int:
-        """What one token of one sequence adds, not rounded to blocks."""
+        """Return what one token of one sequence adds to the KV cache, not rounded to blocks."""
         return 2 * self.layers * self.kv_heads * self.head_size * ITEM_BYTES[self.dtype]
 
     def tensor_bytes(self, tokens: int) -> int:
-        """Give one key or value tensor: (sequences, key-value heads, tokens, head size)."""
+        """Return one key or value tensor: (sequences, key-value heads, tokens, head size)."""
         shape = (self.sequences, self.kv_heads, tokens, self.head_size)
         return block_bytes(tensor_bytes(shape, self.dtype))
 
     def held_bytes(self, tokens: int) -> int:
-        """Give the whole cache, once so many tokens are in it. The last token made is not."""
+        """Return the whole KV cache with this number of tokens. The last token made is not."""
         return 2 * self.layers * self.tensor_bytes(tokens)
 
     def append_peak_bytes(self, tokens: int, new: int = 1) -> int:
-        """Give the most that the cache itself takes while tokens are appended, tensor after tensor.
+        """Return the peak of the KV cache while tokens are appended, tensor after tensor.
 
         `torch.cat` makes the longer tensor before the shorter one is given back. The worst moment
         is the last tensor's: all others are long already, and it is there in both lengths.
@@ -61,7 +61,7 @@ class KVCache:
         return self.held_bytes(tokens + new) + self.tensor_bytes(tokens)
 
     def reorder_peak_bytes(self, tokens: int, *, at_once: bool = False) -> int:
-        """Give the most that the cache takes while its sequences are reordered for beam search.
+        """Return the peak of the KV cache while its sequences are reordered for beam search.
 
         Args:
             tokens: in the cache.
@@ -72,7 +72,7 @@ class KVCache:
         return self.held_bytes(tokens) + again_bytes
 
     def longest(self, free_bytes: int) -> int:
-        """Give how many tokens fit into so many bytes, as far as the cache itself decides.
+        """Return how many tokens fit into this memory, counting only the KV cache.
 
         Room for one more copy of one tensor is left, for appending the last token.
         """

@@ -1,4 +1,4 @@
-"""Blocks and segments of tensors that are allocated one after the other and stay.
+"""Blocks and segments of tensors that are allocated one after another and stay.
 
 The rules for one request are `vramlab.cuda_rules.sizes`; what is added here is where each block
 goes, without the allocator's engine (`vramlab.allocator`): tests hold each against the other.
@@ -19,7 +19,7 @@ from vramlab.cuda_rules.sizes import (
 
 
 def packed(requests_bytes: Iterable[int]) -> tuple[int, int]:
-    """Pack tensors that are allocated one after the other, into an empty cache, and stay.
+    """Return blocks and segments of tensors that are allocated one after another and stay.
 
     This is how a model reaches the GPU. Each request takes the smallest free block that is large
     enough, else a new segment.
@@ -50,7 +50,7 @@ def packed(requests_bytes: Iterable[int]) -> tuple[int, int]:
 
 
 def stranded_fraction(request_bytes: int) -> float:
-    """Compute the share of reserved memory lost when all requests have one size, 1 to 10 MiB.
+    """Return the fraction of reserved memory lost when all requests have one size, 1 to 10 MiB.
 
     As many as fit share a segment of 20 MiB; what is left of it serves no further request. An
     unsplit remainder, of at most 1 MiB, is lost too, though it counts as allocated.

@@ -1,6 +1,6 @@
 """How many parameters a layer has.
 
-Source: document 001 §2.21 for Linear, Conv2d, BatchNorm and Embedding; the shapes that torch.nn
+Source: 001 §2.21 for Linear, Conv2d, BatchNorm and Embedding; the shapes that torch.nn
 gives the layers' parameters (torch/nn/modules) for the rest. ReLU, pooling and Dropout have none.
 """
 
@@ -10,17 +10,18 @@ from itertools import pairwise
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> int:
-    """Count weight (outputs, inputs) and bias (outputs)."""
+    """Return the number of parameters: weight (outputs, inputs) and bias (outputs)."""
     return outputs * inputs + (outputs if bias else 0)
 
 
 def conv2d(inputs: int, outputs: int, kernel: int, bias: bool = True, groups: int = 1) -> int:
-    """Count weight (outputs, inputs / groups, kernel, kernel) and bias (outputs)."""
+    """Return the number of parameters: weight (outputs, inputs / groups, kernel, kernel) and bias
+    (outputs)."""
     return outputs * (inputs // groups) * kernel * kernel + (outputs if bias else 0)
 
 
 def batch_norm(channels: int) -> int:
-    """Count weight and bias (channels) each: the document's 2N.
+    """Return the number of parameters: weight and bias (channels) each.
 
     On the GPU there are three buffers besides, which no optimizer sees: `batch_norm_buffer_bytes`.
     """
@@ -28,22 +29,23 @@ def batch_norm(channels: int) -> int:
 
 
 def batch_norm_buffer_bytes(channels: int) -> int:
-    """Size running_mean and running_var (channels), float32, and num_batches_tracked, one int64."""
+    """Return running_mean and running_var (channels, float32), and num_batches_tracked (int64)."""
     return 2 * channels * 4 + 8
 
 
 def layer_norm(features: int) -> int:
-    """Count weight and bias (features) each."""
+    """Return the number of parameters: weight and bias (features) each."""
     return 2 * features
 
 
 def embedding(rows: int, width: int) -> int:
-    """Count weight (rows, width). The document's Embedding(N, W): N x W."""
+    """Return the number of parameters: weight (rows, width)."""
     return rows * width
 
 
 def multihead_attention(width: int, bias: bool = True) -> int:
-    """Count in_proj (3 x width, width) with bias, out_proj (width, width) with bias.
+    """Return the number of parameters: in_proj (3 x width, width) and out_proj (width, width), with
+    biases.
 
     The number of heads does not matter: they share the width among them.
     """
@@ -51,12 +53,12 @@ def multihead_attention(width: int, bias: bool = True) -> int:
 
 
 def linear_chain(widths: tuple[int, ...], bias: bool = True) -> int:
-    """Count Linear layers one after the other; `widths` are the input's and each output's."""
+    """Return the parameters of Linear layers; `widths` are the input's and each output's."""
     return sum(linear(inputs, outputs, bias) for inputs, outputs in pairwise(widths))
 
 
 def linear_chain_shapes(widths: tuple[int, ...], bias: bool = True) -> list[tuple[int, ...]]:
-    """List the shapes of a chain of Linear layers, in the order of `parameters()`."""
+    """Return the shapes of a chain of Linear layers, in the order of `parameters()`."""
     shapes: list[tuple[int, ...]] = []
     for inputs, outputs in pairwise(widths):
         shapes.append((outputs, inputs))

@@ -1,6 +1,6 @@
 """Bytes per parameter, by what is kept and how a model is trained.
 
-Source: documents 001 §2.21 to §2.25 and 003 ("Model weights", "Optimizer states", "Gradients"), and
+Source: 001 §2.21 to §2.25 and 003 ("Model weights", "Optimizer states", "Gradients"), and
 arXiv 1910.02054 (ZeRO) §3.1 for K = 12. Activations are not among them: they depend on the batch.
 """
 
@@ -26,5 +26,5 @@ ZERO_MIXED_ADAM = {
 
 
 def zero_states_bytes(parameters: int) -> int:
-    """Give what mixed-precision Adam needs, as the ZeRO paper counts: 16 B a parameter."""
+    """Return what mixed-precision Adam needs, as the ZeRO paper counts: 16 B per parameter."""
     return parameters * sum(ZERO_MIXED_ADAM.values())

@@ -1,4 +1,4 @@
-"""How much of a GPU a matrix product can use, from its shape alone: an estimate, nothing timed.
+"""How much of a GPU a matrix product (GEMM) can use: an estimate from its shape.
 
 A GPU computes a product tile by tile: the output (rows, columns) is cut into tiles, each is one
 thread block's work, and each multiprocessor does one after the other. Two things are lost:
@@ -30,7 +30,7 @@ A100_ALIGNED_BYTES = 128
 
 
 def recommended_multiple(dtype: str, aligned_bytes: int = ALIGNED_BYTES) -> int:
-    """Look up the multiple, in elements, that sizes should have: 8 for float16, 64 on an A100.
+    """Return the recommended multiple for sizes, in elements: 8 for float16, 64 on an A100.
 
     Args:
         dtype: a name in `ITEM_BYTES`. TF32 has 4 bytes in memory, like float32.
@@ -40,7 +40,7 @@ def recommended_multiple(dtype: str, aligned_bytes: int = ALIGNED_BYTES) -> int:
 
 
 def padded(size: int, multiple: int) -> int:
-    """Round up to the next multiple, as a vocabulary of 50,257 words is padded."""
+    """Return the next multiple, to which for example a vocabulary of 50,257 tokens is padded."""
     return round_up(size, multiple)
 
 
@@ -57,18 +57,18 @@ class Tiling:
 
     @property
     def tiles(self) -> int:
-        """Thread blocks that have work, those at the edges included."""
+        """Return the number of thread blocks with work, including those at the edges."""
         tile_rows, tile_columns = self.tile
         return ceil_div(self.rows, tile_rows) * ceil_div(self.columns, tile_columns)
 
     @property
     def waves(self) -> int:
-        """Rounds of one tile on every multiprocessor; the last may be thin."""
+        """Return the rounds of one tile on every multiprocessor; the last may be incomplete."""
         return ceil_div(self.tiles, self.multiprocessors)
 
     @property
     def used(self) -> float:
-        """Share of the waves' work that ends up in the output: 1 at best."""
+        """Return the fraction of the computed elements that are part of the output: 1 at best."""
         tile_rows, tile_columns = self.tile
         computed = self.waves * self.multiprocessors * tile_rows * tile_columns
         return self.rows * self.columns / computed

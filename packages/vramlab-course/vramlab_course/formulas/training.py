@@ -1,9 +1,9 @@
-"""A training step of a chain of Linear layers: what it holds at each moment, and its peak.
+"""A training step of a chain of Linear layers: memory at each moment, and its peak.
 
-The program is document 001's: y = model(x); loss = y.sum(); loss.backward(), with y and loss held
-by the caller, and no gradients from before. Shapes: x (batch, widths[0]), y (batch, widths[-1]).
+Program: y = model(x); loss = y.sum(); loss.backward(), with y and loss held by the caller, and no
+gradients from before. Shapes: x (batch, widths[0]), y (batch, widths[-1]).
 
-Source: document 001 §2.24; the order of work inside AddmmBackward0 (generated from
+Source: 001 §2.24; the order of work inside AddmmBackward0 (generated from
 tools/autograd/derivatives.yaml) and `validate_outputs` in torch/csrc/autograd/engine.cpp, which
 sums a bias's gradient after both matrix products; `prepare_matrix_for_cublas` in
 aten/src/ATen/native/cuda/cuBlasCommonArgs.h, which clones an expanded gradient. PyTorch 2.13.
@@ -45,25 +45,26 @@ class LinearChain:
 
     @property
     def parameters_bytes(self) -> int:
-        """All weights and biases; their gradients are as large."""
+        """Return the bytes of all weights and biases; their gradients are as large."""
         shapes = linear_chain_shapes(self.widths, self.bias)
         return sum(block_bytes(tensor_bytes(shape, self.dtype)) for shape in shapes)
 
     def rows_bytes(self, width: int) -> int:
-        """Give an activation (batch, width), or its gradient."""
+        """Return the bytes of an activation (batch, width), or of its gradient."""
         return block_bytes(tensor_bytes((self.batch, width), self.dtype))
 
     def weight_bytes(self, layer: int) -> int:
-        """Weight of layer 1, 2, ... or its gradient."""
+        """Return the bytes of the weight of layer 1, 2, ..., or of its gradient."""
         return block_bytes(tensor_bytes((self.widths[layer], self.widths[layer - 1]), self.dtype))
 
     def bias_bytes(self, layer: int) -> int:
-        """Size the bias of layer 1, 2, ... or its gradient."""
+        """Return the bytes of the bias of layer 1, 2, ..., or of its gradient."""
         return block_bytes(tensor_bytes((self.widths[layer],), self.dtype)) if self.bias else 0
 
     @property
     def held_before_backward_bytes(self) -> int:
-        """Parameters, input, every output, the loss. Workspaces not included."""
+        """Return the bytes of parameters, input, every output and the loss. Workspaces not
+        included."""
         outputs_bytes = sum(map(self.rows_bytes, self.widths[1:]))
         return (
             self.parameters_bytes + self.rows_bytes(self.widths[0]) + outputs_bytes + SCALAR_BYTES
@@ -71,12 +72,13 @@ class LinearChain:
 
     @property
     def held_after_backward_bytes(self) -> int:
-        """Parameters, gradients, input, the last output, the loss. Workspaces not included."""
+        """Return the bytes of parameters, gradients, input, the last output and the loss.
+        Workspaces not included."""
         ends_bytes = self.rows_bytes(self.widths[0]) + self.rows_bytes(self.widths[-1])
         return 2 * self.parameters_bytes + ends_bytes + SCALAR_BYTES
 
     def backward_moments(self, sum_buffers_bytes: SumBuffers) -> dict[str, int]:
-        """Sum up what is allocated at the moments of the backward pass that can be its peak.
+        """Return allocated memory at the moments of the backward pass that can be its peak.
 
         Two for each layer, last layer first: 'clone N', when the second matrix product of layer N
         runs (with a clone of the gradient where that is expanded, which is only so for the last),

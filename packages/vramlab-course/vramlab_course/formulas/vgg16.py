@@ -1,4 +1,4 @@
-"""VGG16, configuration D: its layers, its parameters, and the sizes of what they put out.
+"""VGG16, configuration D: layers, parameters and output sizes.
 
 Source: arXiv 1409.1556, table 1, column D; the layers' order and the 7 x 7 average pooling are
 torchvision's (torchvision/models/vgg.py).
@@ -16,7 +16,7 @@ from vramlab_course.formulas.parameters import conv2d, linear
 
 
 def parameter_counts() -> list[int]:
-    """Count the elements of each weight and bias, in the order of `model.parameters()`."""
+    """Return the elements of each weight and bias, in the order of `model.parameters()`."""
     counts: list[int] = []
     channels = IMAGE[0]
     for outputs in CONVOLUTIONS:
@@ -29,12 +29,12 @@ def parameter_counts() -> list[int]:
 
 
 def parameters() -> int:
-    """Give all parameters: 138,357,544, the document's 138M."""
+    """Return the number of parameters: 138,357,544."""
     return sum(parameter_counts())
 
 
 def feature_counts() -> list[tuple[str, int]]:
-    """Count each layer's outputs for one image, with its kind ('convolution' or 'pooling')."""
+    """Return each layer's outputs for one image, with its kind ('convolution' or 'pooling')."""
     counts: list[tuple[str, int]] = []
     channels, size = IMAGE[0], IMAGE[1]
     for outputs in CONVOLUTIONS:
@@ -48,7 +48,8 @@ def feature_counts() -> list[tuple[str, int]]:
 
 
 def layer_outputs_bytes(batch: int = 1) -> int:
-    """Give the image, and the output of every convolution, pooling and Linear layer, float32.
+    """Return the bytes of the image and of every convolution's, pooling's and Linear layer's
+    output, float32.
 
     ReLU works in place, and the average pooling to 7 x 7 has nothing to do. This is how the
     document's 58.12 MB is added up (nothing is rounded to blocks).
@@ -60,7 +61,7 @@ def layer_outputs_bytes(batch: int = 1) -> int:
 
 
 def forward_requests_bytes(batch: int = 1, workspace_bytes: int = 0) -> list[int]:
-    """Give what a forward pass in training asks for and keeps, in order, the images not included.
+    """Return what a forward pass in training allocates and saves, in order, without the images.
 
     The output of every layer, because the next one needs it in the backward pass; and besides: for
     every max pooling the place of each maximum, an int64; the output of the average pooling, a
@@ -88,7 +89,7 @@ def forward_requests_bytes(batch: int = 1, workspace_bytes: int = 0) -> list[int
 
 
 def peak_per_image_bytes() -> int:
-    """Give what an image costs at the peak of a training step, besides the image.
+    """Return what an image adds to the peak of a training step, besides the image itself.
 
     The peak is where the gradient of the first Linear layer's weight is made, the largest of all,
     392 MiB. The classifier has by then given back what it kept, and there are the gradients of that

@@ -1,4 +1,4 @@
-"""The peak of a forward pass that keeps nothing for a backward pass.
+"""Inference: the peak of a forward pass that saves nothing for backward.
 
 Under `torch.no_grad()` or `torch.inference_mode()` a layer's input is given back as soon as nobody
 has a name for it any more. What remains is the moment with the most names.
@@ -18,7 +18,7 @@ from vramlab_course.formulas.bert import Bert
 
 
 def sequential_peak_bytes(activations_bytes: Sequence[int]) -> int:
-    """Give the most that activations take in a chain of layers, input included.
+    """Return the peak of activations in a chain of layers, including the input.
 
     The caller holds the input during all of it. A layer's own input and output are there at once.
 
@@ -31,7 +31,7 @@ def sequential_peak_bytes(activations_bytes: Sequence[int]) -> int:
 
 
 def bert_peak_bytes(sizes: Bert, batch: int, sequence: int) -> int:
-    """Give the most that activations take in BERT's forward pass in eval mode, eager attention.
+    """Return the peak of activations in BERT's forward pass in eval mode with eager attention.
 
     The worst moment is in attention, where the scores are scaled: there are the scores twice, and
     five tensors of the hidden size: query, key, value, the layer's input, and the embeddings, to

@@ -1,8 +1,8 @@
-"""A transformer's MLP block: what it keeps for the backward pass, to the byte.
+"""A transformer's MLP block: what it saves for backward, to the byte.
 
     z = x + dropout(activation(x W1 + b1) W2 + b2)
 
-Document 001 §3.2 begins this account and stops in the middle of its second line. With b sequences
+001 §3.2 begins this account and stops in the middle of its second line. With b sequences
 of s tokens, width h, and a middle that is four times as wide, at 4 bytes for a number:
 
     the first linear layer keeps its input                             4 bsh
@@ -45,11 +45,11 @@ class MLPBlock:
 
     @property
     def elements(self) -> int:
-        """Count the elements of x: b x s x h."""
+        """Return the elements of x: b x s x h."""
         return self.batch * self.sequence * self.width
 
     def kept(self) -> dict[str, int]:
-        """Give bytes by what is kept, x included."""
+        """Return the bytes saved for backward, tensor by tensor, including x."""
         outer_bytes = block_bytes(tensor_bytes((self.elements,), self.dtype))
         inner_bytes = block_bytes(tensor_bytes((self.factor * self.elements,), self.dtype))
         kept = {"input of the first linear layer": outer_bytes}
@@ -63,11 +63,11 @@ class MLPBlock:
 
     @property
     def kept_bytes(self) -> int:
-        """All that is kept, x included."""
+        """Return all bytes saved for backward, including x."""
         return sum(self.kept().values())
 
     @property
     def growth_bytes(self) -> int:
-        """What a forward pass adds: x was there before, and the caller holds the output."""
+        """Return what a forward pass adds: without x, with the output."""
         output_bytes = block_bytes(tensor_bytes((self.elements,), self.dtype))
         return self.kept_bytes - self.kept()["input of the first linear layer"] + output_bytes

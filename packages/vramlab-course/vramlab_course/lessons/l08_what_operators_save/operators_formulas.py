@@ -1,4 +1,4 @@
-"""What common operators keep for their backward pass: their input, their output, or something else.
+"""What common operators save for backward: their input, their output, or something else.
 
 Source: tools/autograd/derivatives.yaml, PyTorch 2.13. An operator whose derivative is written with
 `self` keeps its input, one with `result` its output; one that needs neither keeps nothing. That is
@@ -43,7 +43,7 @@ class KeptByOperator:
     """Of the tensor; that of the operator's input if empty."""
 
     def size_bytes(self, sizes: OperatorSizes, dtype: str) -> int:
-        """Size it in memory, as a block."""
+        """Return the size of its block in memory."""
         count: int = getattr(sizes, self.count)
         return block_bytes(count * ITEM_BYTES[self.dtype or dtype])
 
@@ -114,7 +114,7 @@ KEEPS: Mapping[str, tuple[KeptByOperator, ...]] = MappingProxyType(
 
 
 def held_bytes(name: str, sizes: OperatorSizes, dtype: str = "float32") -> int:
-    """Give what an operator holds on to once nobody else has a name for its inputs and output.
+    """Return what an operator keeps alive when inputs and output have no other reference.
 
     Args:
         name: a key of `KEEPS`.

@@ -1,4 +1,4 @@
-"""What attention keeps for the backward pass, by how it is computed, and BERT's growth with length.
+"""What attention saves for backward, kernel by kernel, and BERT's growth with sequence length.
 
 Letters of shapes: B batch, H heads, S sequence, D head size, W width. Scores are (B, H, S, S).
 
@@ -27,7 +27,7 @@ _RANDOM_STATE_BLOCKS = 2
 
 
 def score_bytes(kind: AttentionKind, dtype: str = "float32", dropout: bool = False) -> int:
-    """Give bytes that are kept for every score, that is for every pair of tokens in every head.
+    """Return the bytes saved per attention score, that is per pair of tokens in each head.
 
     The softmax keeps its result. Dropout keeps a mask of one byte, and its own result is kept by
     the product with the values. The math path computes in float32, whatever it is given.
@@ -47,7 +47,7 @@ def kept_bytes(
     dtype: str = "float32",
     dropout: bool = False,
 ) -> int:
-    """Give what attention keeps beyond query, key and value; its output is part of it.
+    """Return what attention saves for backward besides query, key and value, including its output.
 
     Queries and keys are equally long, and nothing is masked. Head sizes that are no multiple of 8
     are padded by flash attention, which then keeps padded copies of all three: not counted here.
@@ -74,7 +74,7 @@ def kept_bytes(
 def quadratic_bytes(
     layers: int, heads: int, dtype: str = "float32", dropout: bool = True, batch: int = 1
 ) -> int:
-    """Give bytes for each squared token that a stack of layers keeps, attention step by step.
+    """Return the bytes per squared token that a stack of layers saves with eager attention.
 
     For BERT-base in train mode 12 x 12 x (4 + 1 + 4) B = 1296 B, which is 0.00124 MiB.
     """
@@ -84,7 +84,7 @@ def quadratic_bytes(
 def bert_held_bytes(
     sizes: Bert, batch: int, sequence: int, training: bool, fused: bool = False
 ) -> int:
-    """Add up the blocks after a forward pass: model, input and what is kept.
+    """Return allocated memory after a forward pass: model, input and saved tensors.
 
     Without workspaces and unsplit remainders.
 

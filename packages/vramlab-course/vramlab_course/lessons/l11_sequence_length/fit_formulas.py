@@ -14,7 +14,7 @@ Quadratic = tuple[float, float, float]
 
 
 def quadratic_fit(points: Iterable[tuple[int, int]]) -> Quadratic:
-    """Fit a, b, c for which a*x^2 + b*x + c has the least squared distance from the points.
+    """Return a, b, c for which a*x^2 + b*x + c has the least squared distance from the points.
 
     A fit of sums is the sum of the fits, point by point: what each part of the memory adds to a
     coefficient can be told apart.

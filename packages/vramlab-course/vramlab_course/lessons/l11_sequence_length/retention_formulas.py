@@ -1,4 +1,4 @@
-"""What retention (RetNet) keeps, in each of its three forms.
+"""What retention (RetNet) saves, in each of its three forms.
 
 Source: arXiv 2307.08621 §2.1 for the forms; what each op saves, tools/autograd/derivatives.yaml of
 PyTorch 2.13, for `vramlab_course.lessons.l11_sequence_length.retention_experiment`, in float32.
@@ -12,7 +12,7 @@ from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 
 
 def parallel_bytes(batch: int, heads: int, length: int, head_size: int) -> int:
-    """Give what the parallel form keeps beyond query, key and value; its output is part of it.
+    """Return what the parallel form saves besides query, key and value, including its output.
 
     Weights (B, H, S, S) for the product with the values, decays (H, S, S) for the weights'
     gradient: as attention, it grows with the square of the length.
@@ -24,12 +24,12 @@ def parallel_bytes(batch: int, heads: int, length: int, head_size: int) -> int:
 
 
 def state_bytes(batch: int, heads: int, head_size: int) -> int:
-    """Give the state of the recurrent form (B, H, D, D): all that generation keeps of the past."""
+    """Return the state of the recurrent form (B, H, D, D), which is all that generation keeps."""
     return block_bytes(tensor_bytes((batch, heads, head_size, head_size)))
 
 
 def chunkwise_bytes(batch: int, heads: int, length: int, head_size: int, chunk: int) -> int:
-    """Give what the chunkwise form keeps beyond query, key, value: output and state too.
+    """Return what the chunkwise form saves besides query, key and value: output and state too.
 
     For each chunk: weights (B, H, C, C), the decayed query and the decayed key (B, H, C, D), and a
     state (B, H, D, D). Once for all: decays within a chunk (H, C, C), to its begin (H, C, 1), to

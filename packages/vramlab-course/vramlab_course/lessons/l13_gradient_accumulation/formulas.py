@@ -16,7 +16,7 @@ from vramlab_course.formulas.training import LinearChain, SumBuffers
 
 
 def later_moments(chain: LinearChain, sum_buffers_bytes: SumBuffers) -> dict[str, int]:
-    """Give `chain.backward_moments` of micro-batches but the first: all gradients are there.
+    """Return `chain.backward_moments` of all micro-batches but the first, when gradients exist.
 
     A new gradient is still made beside the old one. So a moment holds what it holds without
     accumulation, and besides the gradients that it would not have made yet.
@@ -39,7 +39,7 @@ def later_moments(chain: LinearChain, sum_buffers_bytes: SumBuffers) -> dict[str
 def micro_batch_peak_bytes(
     chain: LinearChain, sum_buffers_bytes: SumBuffers, *, accumulated: bool
 ) -> int:
-    """Give the peak of one micro-batch's backward pass, without workspaces and optimizer states.
+    """Return the peak of one micro-batch's backward pass, without workspaces and optimizer states.
 
     Args:
         chain: with the size of a micro-batch as `batch`.

@@ -1,4 +1,4 @@
-"""What a training step over a chain of equal steps takes under a checkpointing schedule.
+"""Activation checkpointing: the memory of a chain of equal steps with a schedule.
 
 Source: the schedules themselves (`checkpointing` beside this file), and what a step keeps for its
 backward pass (tools/autograd/derivatives.yaml, PyTorch 2.13): a matrix product its input, GELU its
@@ -40,7 +40,7 @@ class ChainSizes:
 
 
 def linear_sizes(batch: int, width: int) -> ChainSizes:
-    """Size steps that are nn.Linear(width, width, bias=False) over (batch, width) float32."""
+    """Return the sizes of steps nn.Linear(width, width, bias=False) on (batch, width), float32."""
     state = block_bytes(tensor_bytes((batch, width)))
     weight = block_bytes(tensor_bytes((width, width)))
     return ChainSizes(
@@ -54,7 +54,8 @@ def linear_sizes(batch: int, width: int) -> ChainSizes:
 
 
 def mlp_sizes(batch: int, width: int) -> ChainSizes:
-    """Size steps of Linear(width, 4 width), GELU, Linear(4 width, width), without biases."""
+    """Return the sizes of steps Linear(width, 4 width), GELU, Linear(4 width, width), without
+    biases."""
     state = block_bytes(tensor_bytes((batch, width)))
     inner = block_bytes(tensor_bytes((batch, 4 * width)))
     weight = block_bytes(tensor_bytes((4 * width, width)))
@@ -71,12 +72,12 @@ def mlp_sizes(batch: int, width: int) -> ChainSizes:
 
 
 def peak_bytes(schedule: Schedule, sizes: ChainSizes) -> int:
-    """Give the peak of a step by any schedule, with a loss that keeps nothing, such as a sum."""
+    """Return the peak of a step with any schedule and a loss that saves nothing, such as a sum."""
     return max(while_acting for _, while_acting in moments_bytes(schedule, sizes))
 
 
 def moments_bytes(schedule: Schedule, sizes: ChainSizes) -> list[tuple[int, int]]:
-    """Give, for each action, what is held after it, and the most that is there while it runs."""
+    """Return, for each action, allocated memory after it, and the peak during it."""
     moments = []
     gone_back = 0
     for before, after in simulate(schedule).pairs():
@@ -115,7 +116,7 @@ def _held_bytes(moment: ScheduleMoment, sizes: ChainSizes, gone_back: int) -> in
 
 
 def selective_bytes(steps: int, sizes: ChainSizes) -> int:
-    """Give the peak of MLP steps whose products are kept, and whose GELUs are computed again.
+    """Return the peak of MLP steps that save matrix products and recompute GELUs.
 
     Of each step the result of both products: one as large as four states, and the next state. The
     last state is kept as well. In the backward pass a step's GELU is there again.
@@ -140,18 +141,19 @@ class ChainFlops:
     """What the gradient of its input takes; the first step of a chain needs none."""
 
     def step(self, steps: int, forwards: int) -> int:
-        """Count a training step with `forwards` steps forward; backward takes twice as much."""
+        """Return the FLOPs of a training step with `forwards` steps forward; backward costs twice
+        as much."""
         return forwards * self.forward + steps * 2 * self.forward - self.input_gradient
 
 
 def mlp_flops(batch: int, width: int) -> ChainFlops:
-    """Count two products of (batch, width) with (width, 4 width)."""
+    """Return the FLOPs of two matrix products of (batch, width) with (width, 4 width)."""
     product = 2 * batch * width * 4 * width
     return ChainFlops(forward=2 * product, last_product=product, input_gradient=product)
 
 
 def transformer_flops(layers: int, width: int, batch: int, sequence: int) -> tuple[int, int]:
-    """Count the FLOPs of the matrix products of a transformer's layers running forward.
+    """Return the FLOPs of the matrix products in the forward pass of a transformer's layers.
 
     Returns:
         Of all products; and of the last one of each layer, which leads from four times the width
@@ -167,7 +169,7 @@ def transformer_flops(layers: int, width: int, batch: int, sequence: int) -> tup
 def transformer_kept_bytes(
     layers: int, width: int, batch: int, sequence: int, added_bytes: int
 ) -> int:
-    """Give what forward of BERT or GPT-2 keeps with every layer checkpointed.
+    """Return what the forward pass of BERT or GPT-2 saves with every layer checkpointed.
 
     The layers' inputs, input and result of one layer norm outside of them (with a mean and a
     deviation per row), and a gathered row of indices.
@@ -188,7 +190,7 @@ def transformer_kept_bytes(
 
 
 def segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
-    """Give the states before the segments, the last segment recorded, and going back: k + n / k.
+    """Return the inputs of segments, the last segment recorded, and its backward pass: k + n / k.
 
     Segments as checkpoint_sequential cuts them: the last one has the rest. One segment is a chain
     of which everything is recorded.
@@ -202,7 +204,8 @@ def segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
 
 
 def reentrant_segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
-    """Give the same with use_reentrant=True, which holds a segment's output until it has gone back.
+    """Return the same with use_reentrant=True, which keeps a segment's output until its backward
+    pass.
 
     The second to last segment is then higher than the last: a state more, and the gradients of the
     parameters of the last segment.
@@ -222,18 +225,18 @@ def reentrant_segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
 
 
 def segments_held_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
-    """Give what is held after the forward pass: (k - 1) states and a segment."""
+    """Return allocated memory after the forward pass: (k - 1) states and a segment."""
     last = steps - (count - 1) * (steps // count)
     return (count - 1 + last) * sizes.state_bytes + last * sizes.inner_bytes
 
 
 def best_count(steps: int, sizes: ChainSizes) -> int:
-    """Give the number of segments with the lowest peak; the smallest of several."""
+    """Return the number of segments with the lowest peak, and the smallest of several."""
     return min(range(1, steps + 1), key=lambda count: segments_bytes(steps, count, sizes))
 
 
 def deepest(limit_bytes: int, kind: str, sizes: ChainSizes) -> int:
-    """Give the longest chain for which a training step fits, gradients included.
+    """Return the longest chain for which a training step fits, including gradients.
 
     Args:
         limit_bytes: what parameters, activations and gradients may take together.

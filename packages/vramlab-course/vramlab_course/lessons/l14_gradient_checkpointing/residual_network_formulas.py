@@ -1,4 +1,4 @@
-"""A residual network of any depth for ImageNet: what it keeps, and where to cut it into segments.
+"""A residual network of any depth for ImageNet: activations, and where to cut it into segments.
 
 Source: the network of the authors of arXiv 1604.06174, github.com/dmlc/mxnet-memonger,
 example_resnet.py: convolution, batch norm and ReLU in this order; blocks of 1 x 1, 3 x 3 and 1 x 1
@@ -33,7 +33,7 @@ class NetworkPart:
 
 
 def scaled_stages(blocks: int, like: Sequence[int] = (3, 24, 36, 3)) -> tuple[int, ...]:
-    """Divide `blocks` among stages, in the proportions of the authors' example."""
+    """Return `blocks` divided among stages, in the proportions of the authors' example."""
     total = sum(like)
     stages = [blocks * count // total for count in like]
     # What rounding down has left over goes where most was cut off.
@@ -44,7 +44,7 @@ def scaled_stages(blocks: int, like: Sequence[int] = (3, 24, 36, 3)) -> tuple[in
 
 
 def parts(stages: Sequence[int], batch: int) -> list[NetworkPart]:
-    """List stem, blocks and head, in order."""
+    """Return stem, blocks and head, in order."""
     side = SIDE // 4
     pooled_bytes = _maps_bytes(batch, BASE, side)
     # Pooling keeps the place of each maximum, an int64.
@@ -70,7 +70,7 @@ def parts(stages: Sequence[int], batch: int) -> list[NetworkPart]:
 
 
 def forward_bytes(pieces: Sequence[NetworkPart], cuts: Sequence[int] = ()) -> int:
-    """Give what is held after the forward pass.
+    """Return allocated memory after the forward pass.
 
     Args:
         pieces: the network's parts.
@@ -85,7 +85,7 @@ def forward_bytes(pieces: Sequence[NetworkPart], cuts: Sequence[int] = ()) -> in
 
 
 def cuts_by_budget(pieces: Sequence[NetworkPart], budget_bytes: int) -> list[int]:
-    """Cut before a part when the parts since the last cut keep more than the budget."""
+    """Return cuts before each part at which parts since the last cut save more than the budget."""
     cuts = []
     since_bytes = 0
     for number, part in enumerate(pieces[:-1]):
@@ -97,14 +97,14 @@ def cuts_by_budget(pieces: Sequence[NetworkPart], budget_bytes: int) -> list[int
 
 
 def best_cuts(pieces: Sequence[NetworkPart]) -> list[int]:
-    """Choose the cuts for which results and the largest segment are smallest together."""
+    """Return the cuts with the smallest sum of segment results and largest segment."""
     whole_bytes = forward_bytes(pieces)
     plans = [cuts_by_budget(pieces, whole_bytes // share) for share in range(2, 200)]
     return min(plans, key=lambda cuts: planned_bytes(pieces, cuts))
 
 
 def planned_bytes(pieces: Sequence[NetworkPart], cuts: Sequence[int]) -> int:
-    """Give the most that results of segments and one segment that has run again hold at once."""
+    """Return the peak of segment results and one recomputed segment."""
     most_bytes = results_bytes = 0
     ends = [*cuts, len(pieces)]
     for begin, end in zip([0, *cuts], ends, strict=True):

@@ -1,4 +1,4 @@
-"""What autocast keeps of a chain of Linear layers, and from which batch on it keeps less.
+"""What autocast saves of a chain of Linear layers, and from which batch size it saves less.
 
 The program is a chain of Linear layers with float32 parameters and a float32 input:
 
@@ -23,7 +23,7 @@ HALF = "float16"
 
 
 def cast_bytes(widths: tuple[int, ...], bias: bool = True, *, inside: bool = True) -> int:
-    """Size casts of parameters that are there after the forward pass, as blocks.
+    """Return the casts of parameters that are alive after the forward pass, as blocks.
 
     Args:
         widths: of the input and of each layer's output.
@@ -39,7 +39,7 @@ def cast_bytes(widths: tuple[int, ...], bias: bool = True, *, inside: bool = Tru
 def autocast_forward_bytes(
     batch: int, widths: tuple[int, ...], bias: bool = True, *, inside: bool = True
 ) -> int:
-    """Size what a forward pass under autocast adds to allocated memory, without workspace.
+    """Return what a forward pass under autocast adds to allocated memory, without workspaces.
 
     Args:
         batch: rows of the input, which is there before, in float32.
@@ -52,7 +52,8 @@ def autocast_forward_bytes(
 
 
 def crossover_rows(widths: tuple[int, ...], bias: bool = True) -> int:
-    """Give the fewest rows with which a forward pass under autocast takes less than in float32.
+    """Return the smallest batch for which autocast needs less memory than float32 in the forward
+    pass.
 
     Each row saves 2 bytes per number of the outputs, and costs 2 for each of the input, which is
     cast. Each parameter costs 2. Inside the region, without the rounding to blocks.

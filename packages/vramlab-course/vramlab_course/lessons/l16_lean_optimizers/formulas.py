@@ -1,4 +1,4 @@
-"""States of optimizers that keep less than AdamW: sizes of blocks, without unsplit remainders.
+"""States of optimizers smaller than AdamW's: sizes of blocks, without unsplit remainders.
 
 Source: torch/optim/_adafactor.py and _muon.py of PyTorch 2.13; transformers/optimization.py of
 transformers 5 (Adafactor); vramlab_course/programs/blockwise_adam.py, after arXiv
@@ -22,7 +22,7 @@ CODEBOOKS_BYTES = 2 * 256 * 4
 
 
 def adafactor_bytes(shape: Shape, momentum: bool = False, root_mean_square: bool = False) -> int:
-    """Give what Adafactor keeps for one float32 parameter.
+    """Return Adafactor's states for one float32 parameter.
 
     Of the second moments of a matrix only the means of rows and columns, (..., rows) and (...,
     columns); of a vector all. With more than two dimensions the last two are rows and columns.
@@ -43,7 +43,8 @@ def adafactor_bytes(shape: Shape, momentum: bool = False, root_mean_square: bool
 
 
 def blockwise_bytes(shape: Shape, block: int = 256) -> int:
-    """Give 8-bit AdamW's states of one parameter: twice a byte and 4 / block bytes a number."""
+    """Return 8-bit AdamW's states for one parameter: two bytes, and 2 x 4 / block bytes, per
+    number."""
     count = math.prod(shape)
     if count < SMALLEST_QUANTIZED:
         return 2 * block_bytes(tensor_bytes(shape))
@@ -53,7 +54,7 @@ def blockwise_bytes(shape: Shape, block: int = 256) -> int:
 def gpt2_shapes(
     layers: int, width: int, vocabulary: int = 50257, positions: int = 1024
 ) -> list[tuple[int, ...]]:
-    """List the shapes of a GPT-2's parameters in their order; the prediction layer has no own.
+    """Return the shapes of a GPT-2's parameters, in order; the output layer shares the embedding.
 
     Source: transformers/models/gpt2/modeling_gpt2.py.
     """

@@ -1,4 +1,4 @@
-"""What offloading moves, what it leaves on the GPU, and from when on the trips can be hidden.
+"""Offloading: what it moves, what stays on the GPU, and when computation hides the transfers.
 
 Hidden means: while the link carries bytes, the GPU computes at least as long. Both times are the
 least that the catalogue allows (`vramlab.cuda_rules.durations`).
@@ -29,7 +29,8 @@ FLOPS_PER_PARAMETER_AND_TOKEN = 6
 
 
 def kept_after_forward_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
-    """Add up what forward of a chain leaves on the GPU: the loss, and saved tensors that stay.
+    """Return what the forward pass of a chain leaves on the GPU: the loss, and saved tensors that
+    stay.
 
     The chain is (Linear(width, width, bias=False), ReLU) x layers in float32; the loss is the mean
     square of its output, and its input needs no gradient. ReLU saves its output, the next Linear
@@ -40,7 +41,7 @@ def kept_after_forward_bytes(saving: Saving, layers: int, batch: int, width: int
 
 
 def backward_peak_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
-    """Find how high backward of that chain goes above parameters and input.
+    """Return the peak of that chain's backward pass, above parameters and input.
 
     Its worst moment is the loss's: the gradient of the mean, the power's two factors and their
     product are there, each as large as the output, beside what forward has kept; and the output
@@ -62,7 +63,7 @@ def backward_peak_bytes(saving: Saving, layers: int, batch: int, width: int) -> 
 
 
 def pinned_bytes(size_bytes: int) -> int:
-    """Round a pinned tensor up to the next power of two, which it takes on the host.
+    """Return the host memory of a pinned tensor, the next power of two.
 
     Source: `process_events` and `allocate` in aten/src/ATen/core/CachingHostAllocator.h, PyTorch
     2.13 (`PowerOf2Ceil`).
@@ -73,7 +74,7 @@ def pinned_bytes(size_bytes: int) -> int:
 def tokens_to_hide(
     gpu: GPUModel, arithmetic: Arithmetic, moved_per_parameter_bytes: float
 ) -> float:
-    """Find how many tokens in a step hide a trip of so many bytes per parameter.
+    """Return how many tokens per step hide a transfer of this many bytes per parameter.
 
     FLOPs grow with parameters x tokens, bytes with parameters: the model's size cancels out.
     Source: the arithmetic intensity of parameters and gradients is length x batch in ZeRO-Infinity,
@@ -90,7 +91,8 @@ def tokens_to_hide(
 
 
 def width_to_hide(gpu: GPUModel, arithmetic: Arithmetic, element_bytes: int) -> float:
-    """Find the width from which on a Linear layer's forward pass hides its input's trip.
+    """Return the smallest width at which a Linear layer's forward pass hides the transfer of its
+    input.
 
     A row of the input has `width` elements, and costs 2 x width x width FLOPs: the batch cancels
     out. Backward has twice the FLOPs for the same bytes.

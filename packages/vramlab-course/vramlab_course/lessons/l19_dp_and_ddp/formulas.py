@@ -1,4 +1,4 @@
-"""What each GPU holds when several share a batch: nn.DataParallel, and DistributedDataParallel.
+"""Data parallelism: the memory of each GPU with nn.DataParallel and DistributedDataParallel.
 
 The model is a classifier, a chain of Linear layers without biases: `layers` of (width, width), then
 a head (width -> classes). Everything is float32. A step is
@@ -52,7 +52,7 @@ Parts = dict[str, int]
 
 
 def in_order(parts: Parts) -> Parts:
-    """Give all of `PARTS`, with 0 bytes where missing: pictures give each its own look."""
+    """Return all of `PARTS`, with 0 bytes if missing, so that pictures keep their colours."""
     return {part: parts.get(part, 0) for part in PARTS}
 
 
@@ -76,30 +76,30 @@ class Classifier:
 
     @property
     def weights_bytes(self) -> list[int]:
-        """Each weight, from the first layer to the head."""
+        """Return the bytes of each weight, from the first layer to the head."""
         hidden_bytes = block_bytes(tensor_bytes((self.width, self.width)))
         head_bytes = block_bytes(tensor_bytes((self.classes, self.width)))
         return [hidden_bytes] * self.layers + [head_bytes]
 
     @property
     def parameters_bytes(self) -> int:
-        """All weights; their gradients are as large."""
+        """Return the bytes of all weights; their gradients are as large."""
         return sum(self.weights_bytes)
 
     def rows_bytes(self, rows: int) -> int:
-        """Size input or activation (rows, W)."""
+        """Return the bytes of an input or activation (rows, W)."""
         return block_bytes(tensor_bytes((rows, self.width)))
 
     def outputs_bytes(self, rows: int) -> int:
-        """Size outputs (rows, C)."""
+        """Return the bytes of outputs (rows, C)."""
         return block_bytes(tensor_bytes((rows, self.classes)))
 
     def labels_bytes(self, rows: int) -> int:
-        """Size labels (rows), int64."""
+        """Return the bytes of labels (rows), int64."""
         return block_bytes(tensor_bytes((rows,), "int64"))
 
     def through_layer_bytes(self, layer: int, rows: int) -> tuple[int, int, int]:
-        """Give what backward through each layer has at once: its three gradients.
+        """Return what backward through each layer holds at the same time: its three gradients.
 
         The first layer's input needs no gradient.
         """
@@ -110,7 +110,8 @@ class Classifier:
 
 
 def rows_of(gpu: int, batch: int, gpus: int) -> int:
-    """Divide a batch's rows among GPUs as DataParallel does: `torch.chunk`, the last may get less.
+    """Return the rows of each GPU, divided as DataParallel does: `torch.chunk`, the last may get
+    fewer.
 
     With fewer rows than GPUs some get none, and hold nothing.
     """
@@ -139,7 +140,7 @@ class DataParallelStep:
     loss_inside: bool = False
 
     def after_forward(self, gpu: int) -> Parts:
-        """Add up what a GPU holds when `parallel(x)` has returned.
+        """Return a GPU's memory when `parallel(x)` has returned.
 
         A replica stays in the graph, but for pieces of which no weight is needed any more: the
         first weight of all is needed for nothing, as the input needs no gradient.
@@ -171,7 +172,7 @@ class DataParallelStep:
         return parts
 
     def after_loss(self, gpu: int) -> Parts:
-        """Add up what a GPU holds when the caller has computed the loss."""
+        """Return a GPU's memory when the caller has computed the loss."""
         parts = self.after_forward(gpu)
         if gpu == 0 and self.loss_inside:
             parts[LOSS] += SCALAR_BYTES
@@ -180,7 +181,7 @@ class DataParallelStep:
         return parts
 
     def backward_moments(self, gpu: int) -> dict[str, Parts]:
-        """Give what a GPU holds at the moments of the backward pass that can be its peak."""
+        """Return a GPU's memory at the moments of the backward pass that can be its peak."""
         model, rows = self.model, rows_of(gpu, self.batch, self.gpus)
         held = self.after_loss(gpu)
         if rows == 0:
@@ -216,12 +217,12 @@ class DataParallelStep:
         return moments
 
     def peak(self, gpu: int) -> tuple[str, Parts]:
-        """Find the moment of backward at which a GPU holds most, and what it holds then."""
+        """Return the moment of the backward pass with the most memory on a GPU, and that memory."""
         moments = self.backward_moments(gpu)
         return max(moments.items(), key=lambda item: sum(item[1].values()))
 
     def after_backward(self, gpu: int) -> Parts:
-        """Give what a GPU holds when `loss.backward()` has returned: all but GPU 0, nothing."""
+        """Return a GPU's memory when `loss.backward()` has returned: nothing except on GPU 0."""
         model = self.model
         if gpu != 0:
             return {}
@@ -252,7 +253,7 @@ class DataParallelStep:
 
 
 def pieces(tensors_bytes: Sequence[int]) -> list[list[int]]:
-    """Group by number the tensors that DataParallel sends together: a piece is closed at 10 MiB."""
+    """Return the tensors that DataParallel sends together, by number, in pieces of up to 10 MiB."""
     return buckets(tensors_bytes, PIECE_BYTES, PIECE_BYTES)
 
 
@@ -286,7 +287,7 @@ def buckets(
     first_bytes: int = FIRST_BUCKET_BYTES,
     others_bytes: int = BUCKET_BYTES,
 ) -> list[list[int]]:
-    """Group by number the gradients that DDP reduces together, from its second step on.
+    """Return the gradients that DDP reduces together, by number, from its second step on.
 
     A bucket is closed as soon as it is full, so it can be larger than its limit by almost a
     gradient. With a `bucket_cap_mb` of one's own, that is the first bucket's limit too. Until the
@@ -326,7 +327,7 @@ class DistributedStep:
     as_view: bool = False
 
     def after_forward(self) -> Parts:
-        """Give what the GPU holds when `model(x)` has returned."""
+        """Return the GPU's memory when `model(x)` has returned."""
         model = self.model
         return {
             PARAMETERS: model.parameters_bytes,
@@ -338,7 +339,7 @@ class DistributedStep:
         }
 
     def backward_moments(self) -> dict[str, Parts]:
-        """Give what the GPU holds at the moments of the backward pass that can be its peak."""
+        """Return the GPU's memory at the moments of the backward pass that can be its peak."""
         model = self.model
         outputs_bytes = model.outputs_bytes(self.rows)
         # The loss, and the number 1, which starts backward. The weight of all rows is gone.
@@ -357,11 +358,11 @@ class DistributedStep:
         return moments
 
     def peak(self) -> tuple[str, Parts]:
-        """Give the moment of the backward pass at which most is held, and what."""
+        """Return the moment of the backward pass with the most memory, and that memory."""
         return max(self.backward_moments().items(), key=lambda item: sum(item[1].values()))
 
     def after_backward(self) -> Parts:
-        """Give what the GPU holds when `loss.backward()` has returned."""
+        """Return the GPU's memory when `loss.backward()` has returned."""
         model = self.model
         return {
             **self.after_forward(),

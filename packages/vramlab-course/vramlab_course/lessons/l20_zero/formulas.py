@@ -1,4 +1,4 @@
-"""What a rank keeps under ZeRO, what it holds for a while, and what it sends.
+"""ZeRO: what a rank stores, its temporary memory, and what it sends.
 
 Twice: as the ZeRO paper counts (arXiv 1910.02054), and as PyTorch 2.13 does it, to the byte:
 
@@ -58,7 +58,7 @@ DIVIDED: dict[Stage, tuple[str, ...]] = {
 
 
 def paper_bytes(parameters: int, ranks: int, stage: Stage) -> dict[str, int]:
-    """Give what each rank keeps by the paper's count; parts of a byte are rounded up."""
+    """Return what each rank stores by the paper's count, rounded up to whole bytes."""
     return {
         name: ceil_div(each * parameters, ranks if name in DIVIDED[stage] else 1)
         for name, each in PAPER_BYTES_PER_PARAMETER.items()
@@ -66,7 +66,7 @@ def paper_bytes(parameters: int, ranks: int, stage: Stage) -> dict[str, int]:
 
 
 def paper_moved(stage: Stage) -> int:
-    """Give what a rank sends by the paper's count, as a multiple of the parameters' bytes.
+    """Return what a rank sends by the paper's count, as a multiple of the parameters' bytes.
 
     An all-reduce counts 2, an all-gather or a reduce-scatter 1. Source: the paper's §7.
     """
@@ -77,7 +77,8 @@ def paper_moved(stage: Stage) -> int:
 
 
 def shard_rows(rows: int, ranks: int, rank: int) -> int:
-    """Give how many rows of a tensor a rank has under FSDP2: as by torch.chunk, the last ones less.
+    """Return the rows of a tensor in a rank's shard under FSDP2: as by torch.chunk, the last ones
+    fewer.
 
     Source: `_chunk_with_empty` in torch/distributed/fsdp/_fully_shard/_fsdp_common.py.
     """
@@ -86,7 +87,7 @@ def shard_rows(rows: int, ranks: int, rank: int) -> int:
 
 
 def padded_rows(rows: int, ranks: int) -> int:
-    """Give how many rows each rank has memory for: as many as the first one has.
+    """Return the rows that each rank allocates: as many as the first rank has.
 
     All shards have to be of one size for an all-gather. Source: `_init_sharded_param` in
     torch/distributed/fsdp/_fully_shard/_fsdp_param.py.
@@ -95,7 +96,7 @@ def padded_rows(rows: int, ranks: int) -> int:
 
 
 def greedy_partition(numels: Iterable[int], ranks: int) -> list[list[int]]:
-    """Give which parameters each rank of a ZeroRedundancyOptimizer updates, by their numels.
+    """Return which parameters each rank of a ZeroRedundancyOptimizer updates, by their numels.
 
     Whole parameters, the largest first, each to the rank that has the least so far. Source:
     `_partition_parameters` in torch/distributed/optim/zero_redundancy_optimizer.py.
@@ -112,7 +113,7 @@ def greedy_partition(numels: Iterable[int], ranks: int) -> list[list[int]]:
 def kept_bytes(
     stage: Stage, groups: Groups, ranks: int, rank: int = 0, dtype: str = "float32"
 ) -> dict[str, int]:
-    """Give what a rank keeps between the backward pass and `step()`, in blocks, with PyTorch.
+    """Return what a rank stores between the backward pass and `step()`, in blocks, with PyTorch.
 
     Args:
         stage: see the module.
@@ -142,7 +143,7 @@ def kept_bytes(
 
 
 def gathered_bytes(groups: Groups, ranks: int, dtype: str = "float32") -> int:
-    """Give the whole parameters of these groups, as they are there when FSDP2 has gathered them.
+    """Return the unsharded parameters of these groups after FSDP2's all-gather.
 
     With the rows that pad the shards. `dtype` is that of the MixedPrecisionPolicy, if there is one.
     """
@@ -178,7 +179,7 @@ def chain_peak_bytes(
     torch_version: tuple[int, int] = (2, 13),
     threads: int = A100_THREADS,
 ) -> int:
-    """Give the peak of forward and backward of a chain, each layer sharded alone by FSDP2.
+    """Return the peak of forward and backward of a chain whose layers FSDP2 shards one by one.
 
     Layers are of (width, width) in float32, without biases; the loss is the sum of what comes out.
     There are no gradients and no optimizer states before; cuBLAS's workspaces are left out. Beside
@@ -229,7 +230,7 @@ def chain_peak_bytes(
 def held_bytes(
     stage: Stage, groups: Groups, ranks: int, rank: int = 0, *, mixed: bool = False
 ) -> dict[str, int]:
-    """Give what a rank holds when forward has ended, with old gradients and states.
+    """Return a rank's memory after the forward pass, with old gradients and states.
 
     Leaves out activations.
 
@@ -257,7 +258,7 @@ def held_bytes(
 
 
 def chain_activations_bytes(layers: int, width: int, rows: int = 1, dtype: str = "float16") -> int:
-    """Give what the forward pass of a chain keeps: each layer's input, and the loss."""
+    """Return what the forward pass of a chain saves: each layer's input, and the loss."""
     return layers * block_bytes(ITEM_BYTES[dtype] * rows * width) + MIN_BLOCK_BYTES
 
 
@@ -267,7 +268,7 @@ def chain_activations_bytes(layers: int, width: int, rows: int = 1, dtype: str =
 def sent_bytes(
     stage: Stage, groups: Groups, ranks: int, dtype: str = "float32", reduced: str | None = None
 ) -> int:
-    """Give what a rank sends around a ring (`vramlab.cuda_rules.collectives`) in a step.
+    """Return what a rank sends around a ring (`vramlab.cuda_rules.collectives`) in a step.
 
     Stage 0 reduces all gradients. Stage 1 does the same, then each rank sends all others what it
     has updated: more than the paper counts, which reduces each gradient to one rank only. Stages 2

@@ -1,4 +1,4 @@
-"""What one rank holds and sends when layers are cut: tensor parallel, with and without sequence.
+"""Tensor parallelism, with and without sequence parallelism: memory and traffic of a rank.
 
 The layer is the transformer layer that arXiv 2205.05198 §4 counts, in 16 bit with dropout: norms in
 front, attention step by step, GELU, a feed-forward layer of four times the width. It is cut as in
@@ -52,7 +52,7 @@ _TENSORS = {"attention: query, key, value": 3}
 def paper_kept_bytes(
     batch: int, sequence: int, width: int, heads: int, ranks: int, division: Division = "tensor"
 ) -> int:
-    """Size the activations of one layer on each rank, by arXiv 2205.05198.
+    """Return the activations of one layer on each rank, by arXiv 2205.05198.
 
     Whole: sbh (34 + 5 as/h), equation 1. Tensor: sbh (10 + 24/t + 5 as/(ht)), equation 2. Sequence:
     sbh/t (34 + 5 as/h), equation 4.
@@ -78,7 +78,7 @@ def kept_terms(
     *,
     dropout: bool = True,
 ) -> Mapping[str, int]:
-    """Give what the forward pass of one layer in 16 bit keeps on each rank, in blocks.
+    """Return what the forward pass of one layer in 16 bits saves on each rank, in blocks.
 
     It differs from the paper in two things. Norms keep float32 statistics of each row, which the
     paper neglects. And with the sequence cut, the paper keeps only a rank's own part of what comes
@@ -111,7 +111,7 @@ def kept_bytes(
     *,
     dropout: bool = True,
 ) -> int:
-    """Give the sum of `kept_terms`."""
+    """Return the sum of `kept_terms`."""
     terms = kept_terms(batch, sequence, width, heads, ranks, division, dropout=dropout)
     return sum(terms.values())
 
@@ -124,7 +124,7 @@ def kept_parts(
     ranks: int = 1,
     division: Division = "whole",
 ) -> dict[str, int]:
-    """Sum up `kept_terms` by place: outside of the matrices, attention, feed-forward."""
+    """Return the sums of `kept_terms` by place: outside the matrices, attention, feed-forward."""
     parts = {"norms, inputs, last masks": 0, "inside attention": 0, "inside feed-forward": 0}
     outside, attention, feed_forward = parts
     for name, size in kept_terms(batch, sequence, width, heads, ranks, division).items():
@@ -136,7 +136,7 @@ def kept_parts(
 
 
 def parameter_shapes(width: int, ranks: int = 1) -> list[tuple[int, ...]]:
-    """Give what each rank has of a layer's parameters, in the order of `parameters()`.
+    """Return the shapes of a layer's parameters on each rank, in the order of `parameters()`.
 
     Weights are (outputs, inputs), as nn.Linear stores them. A bias goes with the outputs: it is cut
     with columns. Behind rows, and in norms, every rank has all of it.
@@ -155,12 +155,12 @@ def parameter_shapes(width: int, ranks: int = 1) -> list[tuple[int, ...]]:
 
 
 def parameters(width: int, ranks: int = 1) -> int:
-    """Count the numbers of a layer that each rank has: 12 W^2 / N + 7 W / N + 6 W."""
+    """Return the parameters of a layer on each rank: 12 W^2 / N + 7 W / N + 6 W."""
     return sum(tensor_bytes(shape, "int8") for shape in parameter_shapes(width, ranks))
 
 
 def parameters_bytes(width: int, ranks: int = 1, dtype: str = "float16") -> int:
-    """Add up a rank's parameters in blocks; gradients take as much, each of Adam's states too."""
+    """Return a rank's parameters in blocks; gradients and each of Adam's states are as large."""
     return sum(block_bytes(tensor_bytes(shape, dtype)) for shape in parameter_shapes(width, ranks))
 
 
@@ -177,7 +177,7 @@ def layer_calls(
     shared_input: bool = True,
     dtype: str = "float16",
 ) -> list[Call]:
-    """Give the collectives of one layer in the forward pass, or in the backward pass.
+    """Return the collectives of one layer in the forward pass, or in the backward pass.
 
     All are of the tensor (B, S, W) that goes from block to block. Tensor: an all-reduce at the end
     of attention and one at the end of feed-forward; in backward one at the beginning of each.
@@ -202,12 +202,12 @@ def layer_calls(
 
 
 def sent_bytes(calls: list[Call], ranks: int) -> int:
-    """Add up what a rank sends for collectives around a ring."""
+    """Return what a rank sends in collectives around a ring."""
     return sum(ring_sent_bytes(kind, whole_bytes, ranks) for kind, whole_bytes in calls)
 
 
 def layer_flops(batch: int, sequence: int, width: int, ranks: int = 1) -> int:
-    """Count the FLOPs of a layer's matrix products on each rank, forward and backward.
+    """Return the FLOPs of a layer's matrix products on each rank, forward and backward.
 
     Forward: 24 W^2 for each token, and 4 S W for its scores and their use; backward twice that.
     """
@@ -216,5 +216,5 @@ def layer_flops(batch: int, sequence: int, width: int, ranks: int = 1) -> int:
 
 
 def logits_kept_bytes(rows: int, vocabulary: int, ranks: int, dtype: str = "float16") -> int:
-    """Give what cross entropy keeps of cut logits: the logarithms of softmax."""
+    """Return what cross entropy saves of sharded logits: the output of log-softmax."""
     return block_bytes(rows * vocabulary // ranks * ITEM_BYTES[dtype])

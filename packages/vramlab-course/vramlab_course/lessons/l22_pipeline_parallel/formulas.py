@@ -1,4 +1,4 @@
-"""What one stage of a pipeline holds and sends: its layers, and micro-batches in flight.
+"""Pipeline parallelism: memory and traffic of a stage, and micro-batches in flight.
 
 A stage is a chain of Linear layers without bias, as torch.distributed.pipelining runs it; the loss
 is the sum of the last stage's output. Beside what any training step holds, PyTorch's implementation
@@ -58,11 +58,11 @@ class Pipeline:
 
     @property
     def ranks(self) -> int:
-        """One for each stage."""
+        """Return the number of ranks, one for each stage."""
         return len(self.stages)
 
     def stage(self, rank: int) -> PipelineStage:
-        """Give the stage that a rank has."""
+        """Return the stage of a rank."""
         return PipelineStage(self, rank)
 
 
@@ -77,42 +77,42 @@ class PipelineStage:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """List the widths of its input and of each layer's output."""
+        """Return the widths of its input and of each layer's output."""
         return self.pipeline.stages[self.rank]
 
     @property
     def is_first(self) -> bool:
-        """Its input is the caller's, and needs no gradient."""
+        """Return whether its input is the caller's, which needs no gradient."""
         return self.rank == 0
 
     @property
     def is_last(self) -> bool:
-        """It computes the loss."""
+        """Return whether it computes the loss."""
         return self.rank == self.pipeline.ranks - 1
 
     def rows_bytes(self, width: int) -> int:
-        """Give an activation of one micro-batch, or its gradient."""
+        """Return the bytes of an activation of one micro-batch, or of its gradient."""
         return block_bytes(tensor_bytes((self.pipeline.rows, width)))
 
     def weight_bytes(self, layer: int) -> int:
-        """Weight of layer 1, 2, ... or its gradient."""
+        """Return the bytes of the weight of layer 1, 2, ..., or of its gradient."""
         return block_bytes(tensor_bytes((self.widths[layer], self.widths[layer - 1])))
 
     @property
     def parameters_bytes(self) -> int:
-        """All weights; their gradients are as large."""
+        """Return the bytes of all weights; their gradients are as large."""
         return sum(self.weight_bytes(layer) for layer in range(1, len(self.widths)))
 
     @property
     def buffers_bytes(self) -> int:
-        """For receiving: an input and a gradient of the output, for each micro-batch."""
+        """Return the receive buffers: an input and an output's gradient for each micro-batch."""
         inputs_bytes = 0 if self.is_first else self.rows_bytes(self.widths[0])
         gradients_bytes = 0 if self.is_last else self.rows_bytes(self.widths[-1])
         return self.pipeline.micro_batches * (inputs_bytes + gradients_bytes)
 
     @property
     def input_bytes(self) -> int:
-        """The whole batch, where the caller holds it; micro-batches are views of it."""
+        """Return the whole batch, if the caller holds it; micro-batches are views of it."""
         if not self.is_first:
             return 0
         return block_bytes(
@@ -121,33 +121,34 @@ class PipelineStage:
 
     @property
     def in_flight_bytes(self) -> int:
-        """What a micro-batch keeps from its forward pass to its backward pass, beside its input."""
+        """Return what a micro-batch in flight stores besides its input."""
         widths = self.widths[-1:] if self.pipeline.is_checkpointed else self.widths[1:]
         loss_bytes = SCALAR_BYTES if self.is_last else 0
         return sum(map(self.rows_bytes, widths)) + loss_bytes
 
     @property
     def held_after_bytes(self) -> int:
-        """After a step whose result is not kept: also gradients, buffers, the outputs' list."""
+        """Return memory after a step whose result is dropped: also gradients, buffers, the list of
+        outputs."""
         outputs_bytes = self._kept_outputs_bytes(self.pipeline.micro_batches)
         return 2 * self.parameters_bytes + self.input_bytes + self.buffers_bytes + outputs_bytes
 
     @property
     def in_flight(self) -> int:
-        """The most micro-batches that are between their forward pass and their backward pass."""
+        """Return the most micro-batches in flight, between their forward and backward pass."""
         return self._plan.in_flight(self.rank)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is held in a first step, in which gradients come to be."""
+        """Return the peak of a first step, in which gradients are allocated."""
         return sum(self.peak()[1].values())
 
     def peak(self) -> tuple[str, Parts]:
-        """Give the moment at which most is held, and what it is."""
+        """Return the moment with the most memory, and that memory."""
         return max(self.moments(), key=lambda moment: sum(moment[1].values()))
 
     def moments(self) -> Iterator[tuple[str, Parts]]:
-        """Give what is held whenever it can be most: in each pass of each micro-batch."""
+        """Return memory at every moment that can be the peak: in each pass of each micro-batch."""
         flying = backwards = 0
         for work in self._plan.order(self.rank):
             # 1F1B lets go of the gradient that it has sent after the next backward.
@@ -235,7 +236,7 @@ class PipelineStage:
 
 
 def even_stages(layers: int, width: int, ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Cut a chain of equal layers into stages of equal length.
+    """Return stages of equal length of a chain of equal layers.
 
     Raises:
         ValueError: they cannot be of equal length.
@@ -246,7 +247,7 @@ def even_stages(layers: int, width: int, ranks: int) -> tuple[tuple[int, ...], .
 
 
 def cut(widths: Sequence[int], layers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Cut a chain into stages of so many layers each.
+    """Return stages with these numbers of layers.
 
     Args:
         widths: of the chain's input and of each layer's output.
@@ -279,7 +280,7 @@ class ModelParallel:
     """Widths of each stage: of its input and of each layer's output."""
 
     def peak_bytes(self, gpu: int) -> int:
-        """Give a GPU's peak in a first step; the caller holds the batch on the first GPU.
+        """Return a GPU's peak in a first step; the caller holds the batch on the first GPU.
 
         At each layer of backward, last layer first: the inputs of this layer and of those before
         it, the gradients of its output and of its input, and gradients of weights so far. An output
@@ -310,7 +311,7 @@ class ModelParallel:
 
 
 def sent_bytes(pipeline: Pipeline, rank: int) -> int:
-    """Give what a rank sends in a step: outputs to the next one, gradients of its inputs back."""
+    """Return what a rank sends in a step: outputs to the next, gradients to the previous rank."""
     stage = pipeline.stage(rank)
     item_rows = 4 * pipeline.rows * pipeline.micro_batches
     forward_bytes = 0 if stage.is_last else item_rows * stage.widths[-1]

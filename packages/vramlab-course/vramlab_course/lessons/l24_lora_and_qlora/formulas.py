@@ -1,4 +1,4 @@
-"""LoRA and QLoRA: what adapters count, what 4 bits take, and what a frozen layer keeps.
+"""LoRA and QLoRA: adapter parameters, 4-bit weights, and what a frozen layer saves.
 
 Source: arXiv 2106.09685 (LoRA) §4; arXiv 2305.14314 (QLoRA) §3; for what ops keep,
 tools/autograd/derivatives.yaml of PyTorch 2.13: a product saves its input only if its weight wants
@@ -19,12 +19,13 @@ Layer = Literal["learns", "adapted", "frozen"]
 
 
 def adapter_parameters(shapes: Iterable[tuple[int, int]], rank: int) -> int:
-    """Count the numbers of adapters beside matrices: rank x (rows + columns) for each (§4.1)."""
+    """Return the parameters of adapters of matrices: rank x (rows + columns) for each (§4.1)."""
     return sum(rank * (rows + columns) for rows, columns in shapes)
 
 
 def bits_per_parameter(block: int = 64, scales_block: int = 0) -> float:
-    """Give 4 bits and a number's share of its scale, in float32 or (double) in 8 bits (QLoRA §3).
+    """Return 4 bits plus the fraction of a scale, in float32 or with double quantization in 8 bits
+    (QLoRA §3).
 
     Args:
         block: numbers that share a scale.
@@ -34,7 +35,7 @@ def bits_per_parameter(block: int = 64, scales_block: int = 0) -> float:
 
 
 def four_bit_bytes(count: int, block: int = 64, scales_block: int = 0) -> int:
-    """Give the blocks of a weight of 4 bits: numbers, scales, and with double quantization a mean.
+    """Return the blocks of a 4-bit weight: numbers, scales, and with double quantization a mean.
 
     Args:
         count: numbers of the weight.
@@ -51,7 +52,7 @@ def four_bit_bytes(count: int, block: int = 64, scales_block: int = 0) -> int:
 def chain_kept_bytes(
     layers: Sequence[Layer], rows: int, width: int, rank: int = 0, dtype: str = "float32"
 ) -> int:
-    """Give what forward keeps of a chain of Linear layers, each with a GELU behind it.
+    """Return what the forward pass saves of a chain of Linear layers, each followed by a GELU.
 
     Before the first layer that learns something, autograd records nothing. From there on a GELU
     keeps its input, a layer its own only if something beside it learns; an adapter keeps its thin
@@ -66,17 +67,17 @@ def chain_kept_bytes(
 
 
 def states_bytes(parameters: int, each: int = 6) -> int:
-    """Give gradients and AdamW's states: 2 and 4 bytes for a number that learns, all in 16 bits."""
+    """Return gradients and AdamW's states: 2 and 4 bytes per trained parameter, all in 16 bits."""
     return each * parameters
 
 
 def llama_matrices(width: int, feed_forward: int) -> list[tuple[int, int]]:
-    """Give the seven matrices of a layer of LLaMA (arXiv 2302.13971 §2.2), (outputs, inputs)."""
+    """Return the seven matrices of a layer of LLaMA (arXiv 2302.13971 §2.2), (outputs, inputs)."""
     square, up, down = (width, width), (feed_forward, width), (width, feed_forward)
     return [square, square, square, square, up, up, down]
 
 
 def llama_parameters(layers: int, width: int, feed_forward: int, vocabulary: int = 32_000) -> int:
-    """Count a LLaMA's parameters: matrices and two norms a layer, embedding, head, last norm."""
+    """Return a LLaMA's parameters: matrices and two norms per layer, embedding, head, last norm."""
     layer = sum(map(math.prod, llama_matrices(width, feed_forward))) + 2 * width
     return layers * layer + 2 * vocabulary * width + width

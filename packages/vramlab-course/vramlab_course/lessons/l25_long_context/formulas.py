@@ -1,4 +1,4 @@
-"""Long texts: logits, layers' inputs, and what ranks send that share a text.
+"""Long context: logits, layers' inputs, and the traffic of context parallelism.
 
 Source: arXiv 2310.01889 (Ring Attention) §3; arXiv 2309.14509 (Ulysses) §3.2.
 """
@@ -7,17 +7,18 @@ from __future__ import annotations
 
 
 def logits_bytes(tokens: int, vocabulary: int, item_bytes: int = 2) -> int:
-    """Give a number for each token and each word of the vocabulary."""
+    """Return the bytes of the logits: one number for each token and vocabulary entry."""
     return tokens * vocabulary * item_bytes
 
 
 def checkpoints_bytes(tokens: int, width: int, layers: int, item_bytes: int = 2) -> int:
-    """Give the inputs of all layers: what stays when each of them is recomputed."""
+    """Return the inputs of all layers, which stay if each layer is recomputed."""
     return layers * tokens * width * item_bytes
 
 
 def ring_sent_bytes(ranks: int, block_bytes: int) -> int:
-    """Give what a rank sends forward: a block of keys and values in each turn but the last.
+    """Return what a rank sends in the forward pass: a block of keys and values in each turn but the
+    last.
 
     Args:
         ranks: that share the text.
@@ -27,7 +28,8 @@ def ring_sent_bytes(ranks: int, block_bytes: int) -> int:
 
 
 def ulysses_sent_bytes(ranks: int, query_bytes: int, block_bytes: int) -> int:
-    """Give what a rank sends forward: of query, key, value and output all but its own share.
+    """Return what a rank sends in the forward pass: all of query, key, value and output but its own
+    part.
 
     Args:
         ranks: that share the text.
@@ -38,7 +40,8 @@ def ulysses_sent_bytes(ranks: int, query_bytes: int, block_bytes: int) -> int:
 
 
 def least_block(flops_per_s: float, sent_bytes_per_s: float) -> float:
-    """Give the tokens of a block from which on sending it takes no longer than attending to it.
+    """Return the smallest block, in tokens, for which attention takes at least as long as sending
+    it.
 
     4 d c^2 FLOPs and 4 c d bytes, for a block of c tokens of width d (arXiv 2310.01889 §3).
     """

@@ -1,4 +1,4 @@
-"""Mixtures of experts: parameters, what a layer keeps for backward, capacity, what ranks send.
+"""Mixture of experts: parameters, saved tensors, capacity, and the traffic of dispatch.
 
 Sources: Switch Transformer (arXiv 2101.03961) for capacity and expert parallelism; Mixtral (arXiv
 2401.04088) for two experts per token. The layer is `MoE` in `moe.py` beside this file.
@@ -15,7 +15,7 @@ from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 
 
 def expert_parameters(width: int, inner: int, matrices: int = 2) -> int:
-    """Count the parameters of one expert, a feed-forward layer without biases.
+    """Return the parameters of one expert, a feed-forward layer without biases.
 
     Args:
         width: of the model.
@@ -26,19 +26,19 @@ def expert_parameters(width: int, inner: int, matrices: int = 2) -> int:
 
 
 def layer_parameters(width: int, inner: int, experts: int, matrices: int = 2) -> int:
-    """Count the parameters of a layer of experts, and of its router."""
+    """Return the parameters of a layer of experts and of its router."""
     return experts * (expert_parameters(width, inner, matrices) + width)
 
 
 def unused_parameters(
     layers: int, width: int, inner: int, experts: int, top_k: int, matrices: int = 2
 ) -> int:
-    """Count the parameters that a token does not go through: all experts but its own."""
+    """Return the parameters that a token does not use: all experts but its own."""
     return layers * (experts - top_k) * expert_parameters(width, inner, matrices)
 
 
 def capacity(tokens: int, experts: int, factor: float = 1.0, top_k: int = 1) -> int:
-    """Give for how many tokens each expert has room (arXiv 2101.03961, equation 3).
+    """Return how many tokens each expert has room for (arXiv 2101.03961, equation 3).
 
     Rounded up, so that a factor of 1 has room for all tokens if they are spread evenly.
     """
@@ -46,7 +46,7 @@ def capacity(tokens: int, experts: int, factor: float = 1.0, top_k: int = 1) -> 
 
 
 def dropped(counts: Sequence[int], room: int) -> int:
-    """Count the tokens that find no room with their expert.
+    """Return the tokens that exceed the capacity of their expert.
 
     Args:
         counts: tokens that each expert is sent.
@@ -56,7 +56,7 @@ def dropped(counts: Sequence[int], room: int) -> int:
 
 
 def dispatched_bytes(tokens: int, width: int, top_k: int, ranks: int, dtype: str) -> int:
-    """Give what a rank sends others when it sends its tokens to their experts.
+    """Return what a rank sends to others when it dispatches its tokens.
 
     As much comes back with the results, and each of both goes the other way round in backward. The
     tokens are spread evenly: with as many for each rank, its own among them.
@@ -95,11 +95,11 @@ class MoELayer:
 
     @property
     def pairs(self) -> int:
-        """Count the pairs of a token and an expert of its."""
+        """Return the number of pairs of a token and one of its experts."""
         return self.tokens * self.top_k
 
     def kept(self) -> dict[str, int]:
-        """Give bytes by what is kept for backward; the layer's input was there before.
+        """Return the bytes saved for backward, tensor by tensor, without the layer's input.
 
         The router's weights need the experts' outputs for their gradients. `index_add` keeps what
         it adds, for its shape alone: `expand_as(source)` in tools/autograd/derivatives.yaml,
@@ -118,7 +118,7 @@ class MoELayer:
 
     @property
     def growth_bytes(self) -> int:
-        """What a forward pass adds: what is kept, and the output, which the caller holds."""
+        """Return what a forward pass adds: saved tensors and the output."""
         return sum(self.kept().values()) + self._block(self.tokens, self.width)
 
     def _indices(self) -> int:
@@ -130,7 +130,7 @@ class MoELayer:
         return block_bytes(tensor_bytes(shape, self.dtype))
 
     def rank_growth_bytes(self, received: int) -> int:
-        """Size what a forward pass adds on a rank with an expert, whoever's tokens come.
+        """Return what a forward pass adds on a rank with an expert, wherever its tokens come from.
 
         Copies of its own tokens go when they are sent, and results when they are sent back.
 

@@ -1,4 +1,4 @@
-"""What serving takes: pages of a cache, what reserving leaves unused, latents, weights of few bits.
+"""Serving: pages of the KV cache, unused reserved memory, latents, quantized weights.
 
 Sources: PagedAttention (arXiv 2309.06180) for pages and for what reserving wastes; multi-head
 latent attention (arXiv 2405.04434 §2.1) for latents. The planner's side of it, with weights and
@@ -12,14 +12,14 @@ from vramlab.cuda_rules.sizes import ITEM_BYTES
 
 
 def pages(tokens: int, page_tokens: int = 16) -> int:
-    """Give how many pages a request of so many tokens holds."""
+    """Return how many pages a request of this many tokens uses."""
     return ceil_div(tokens, page_tokens)
 
 
 def requests_at_once(
     pool_bytes: int, tokens: int, token_bytes: int, page_tokens: int | None = 16
 ) -> int:
-    """Give how many requests of so many tokens a cache has room for.
+    """Return how many requests of this many tokens fit into a KV cache.
 
     Args:
         pool_bytes: of the whole cache.
@@ -33,7 +33,7 @@ def requests_at_once(
 
 
 def shared_pages(prompt: int, answers: int, new: int, page_tokens: int = 16) -> int:
-    """Give how many pages several answers to one prompt hold together.
+    """Return how many pages several answers to one prompt use together.
 
     Full pages of the prompt are there once. The page in which it ends is copied by whoever writes
     on in it; the last to do so keeps the original (arXiv 2309.06180 §4.4, copy on write).
@@ -51,7 +51,7 @@ def shared_pages(prompt: int, answers: int, new: int, page_tokens: int = 16) -> 
 def reserved_bytes(
     now: int, at_end: int, longest: int, token_bytes: int, requests: int, pool_bytes: int
 ) -> dict[str, int]:
-    """Tell what a cache is used for, where each request has the longest text reserved for it.
+    """Return what a KV cache is used for if it reserves the longest text for each request.
 
     The parts are those of figure 2 of arXiv 2309.06180.
 
@@ -75,7 +75,7 @@ def reserved_bytes(
 def latent_token_bytes(
     layers: int, latent: int = 512, rotary: int = 64, dtype: str = "bfloat16"
 ) -> int:
-    """Give what a token takes with multi-head latent attention.
+    """Return what a token uses in the KV cache with multi-head latent attention.
 
     Each layer keeps one vector for all heads, from which their keys and values are computed, and
     one rotated key that they share (arXiv 2405.04434 §2.1).
@@ -90,7 +90,7 @@ def latent_token_bytes(
 
 
 def quantized_bytes(rows: int, columns: int, bits: int = 4, group: int = 128) -> int:
-    """Give what a matrix takes whose numbers have few bits, with a scale of 2 bytes per group.
+    """Return the bytes of a quantized matrix, with a scale of 2 bytes per group.
 
     Not rounded to blocks; numbers and scales are two tensors.
 

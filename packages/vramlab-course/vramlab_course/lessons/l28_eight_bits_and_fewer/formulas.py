@@ -1,4 +1,4 @@
-"""What training with 8-bit products keeps: copies of matrices, their scales, and for whom.
+"""Training with 8-bit matrix products: saved copies of matrices and their scales.
 
 A copy in 8 bits is a byte for each number, and scales: one float32 for a whole matrix, one for each
 row, or, in MX formats, a byte for each 32 numbers of a row (E8M0: a power of two). The kernels of
@@ -35,7 +35,7 @@ _TILE_ROWS, _TILE_BLOCKS = 128, 4
 
 
 def scales_bytes(rows: int, columns: int, scaling: Scaling) -> int:
-    """Give the bytes of a matrix's scales, one after another along its rows."""
+    """Return the bytes of a matrix's scales, one after another along its rows."""
     if scaling == "tensor":
         return FLOAT_SCALE_BYTES
     if scaling == "rows":
@@ -46,21 +46,21 @@ def scales_bytes(rows: int, columns: int, scaling: Scaling) -> int:
 
 
 def copy_bytes(rows: int, columns: int, scaling: Scaling) -> int:
-    """Give the bytes of a matrix in 8 bits, with its scales."""
+    """Return the bytes of a matrix in 8 bits, with its scales."""
     return rows * columns + scales_bytes(rows, columns, scaling)
 
 
 def bits_per_number(
     element_bits: int, block: int = MX_BLOCK, scale_bits: int = MX_SCALE_BITS
 ) -> Fraction:
-    """Give the bits of a number with its part of the scale: (w + kd) / k."""
+    """Return the bits per number with its fraction of the scale: (w + kd) / k."""
     return Fraction(scale_bits + block * element_bits, block)
 
 
 def linear_kept_bytes(
     rows: int, inputs: int, outputs: int, recipe: Recipe, readers: int = 1
 ) -> int:
-    """Give what Linear layers without bias keep that read the same bfloat16 input, as blocks.
+    """Return what Linear layers without bias save that read the same bfloat16 input, as blocks.
 
     The weights are parameters in float32, and the input counts, for these layers keep it. In 8
     bits each layer makes a cast of its own.
@@ -82,7 +82,7 @@ def linear_kept_bytes(
 
 
 def gelu_chain_bytes(rows: int, width: int, layers: int, recipe: Recipe) -> int:
-    """Give what a chain of Linear layers and GELUs keeps for its backward pass, as blocks.
+    """Return what a chain of Linear layers and GELUs saves for backward, as blocks.
 
     Each GELU keeps its own input, in bfloat16. The chain's input counts where a layer keeps it.
     """
