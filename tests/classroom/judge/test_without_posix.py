@@ -14,6 +14,8 @@ from vramlab_classroom.judge import job_pool
 from vramlab_classroom.judge.job_pool import JobLate, JobPool
 from vramlab_classroom.judge.task import Exercise
 
+pytestmark = pytest.mark.long
+
 SUPPORT = Path(toy_exercise.__file__).parent
 
 WITHOUT_POSIX = """

@@ -17,6 +17,8 @@ from course_folder import EXERCISE, ROOT, gradebook_of, make_course, notebook, s
 from vramlab import cli
 from vramlab_classroom.judge.exercises import find_exercise
 
+pytestmark = pytest.mark.long
+
 POINTS = {f"{task.name}-test": float(task.points) for task in find_exercise(EXERCISE).tasks}
 WRONG = "def releasable_bytes(segments):\n    return 1"
 RIGHT = ("ada", "bob", "eve", "zoë")

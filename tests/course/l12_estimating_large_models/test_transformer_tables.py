@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import vramlab
 from vramlab import catalogue
 from vramlab.programs import transformer_memory
@@ -16,6 +18,8 @@ from vramlab_course.lessons.l12_estimating_large_models.transformer_tables impor
     layer_terms_table,
     measure_layer,
 )
+
+pytestmark = pytest.mark.long
 
 SMALL = Sizes(vocabulary=1024, positions=256, width=256, layers=1, heads=4)
 

@@ -12,6 +12,8 @@ import vramlab
 from vramlab_course.lessons.l19_dp_and_ddp.ranks import train_alone
 from vramlab_course.programs.ranks import torchrun
 
+pytestmark = pytest.mark.long
+
 STEPS = 3
 
 

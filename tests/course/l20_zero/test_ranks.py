@@ -12,6 +12,8 @@ from vramlab_course.lessons.l20_zero.formulas import STAGES
 from vramlab_course.lessons.l20_zero.ranks import NAMES, train
 from vramlab_course.programs.ranks import torchrun
 
+pytestmark = pytest.mark.long
+
 
 @cache
 def three_ranks() -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ from vramlab_course.lessons.l21_tensor_parallel.ranks import (
 )
 from vramlab_course.programs.ranks import torchrun
 
+pytestmark = pytest.mark.long
+
 
 @cache
 def two_ranks() -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ from vramlab_course.lessons.l22_pipeline_parallel.ranks import (
 )
 from vramlab_course.programs.ranks import torchrun
 
+pytestmark = pytest.mark.long
+
 
 @cache
 def two_ranks() -> list[dict[str, Any]]:

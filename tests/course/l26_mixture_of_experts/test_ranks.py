@@ -10,6 +10,8 @@ import vramlab
 from vramlab_course.lessons.l26_mixture_of_experts.ranks import whole
 from vramlab_course.programs.ranks import torchrun
 
+pytestmark = pytest.mark.long
+
 
 def test_outputs_and_gradients_of_all_ranks_together() -> None:
     ranks = torchrun("vramlab_course.lessons.l26_mixture_of_experts.ranks", 2)

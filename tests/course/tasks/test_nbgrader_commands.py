@@ -24,6 +24,8 @@ from warm_python import warm_classroom, warm_python
 from vramlab_classroom.judge.exercises import exercise_names
 from vramlab_classroom.nbgrader.release import course_config
 
+pytestmark = pytest.mark.long
+
 EXERCISE = "02_pages_and_blocks"
 SUCCESS = "Success! Your notebook passes all the tests.\n"
 

@@ -18,6 +18,8 @@ from warm_python import warm_python
 from vramlab.cli import main
 from vramlab.report.running import overseer
 
+pytestmark = pytest.mark.long
+
 USE = "import os, signal, sys, time, torch\nx = torch.ones(1000, device='cuda')\n"
 UNTIL_THEN = "until then: cuda:0 needs 439.00 MiB of 39.39 GiB (1.1%) at the peak\n"
 NO_BACKWARD = (

@@ -13,6 +13,8 @@ from markdown_blocks import environment
 
 import vramlab
 
+pytestmark = pytest.mark.long
+
 BLOCKS = """\
 class Block:
     def __call__(self, x):

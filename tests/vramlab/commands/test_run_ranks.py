@@ -14,6 +14,8 @@ from warm_python import warm_python
 from vramlab.cli import main
 from vramlab.report.running.children import attached_command
 
+pytestmark = pytest.mark.long
+
 TRAIN = """\
 import os, torch, torch.distributed as dist
 dist.init_process_group(os.environ.get("BACKEND"))

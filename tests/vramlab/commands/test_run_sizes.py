@@ -15,6 +15,8 @@ from vramlab.sizing import runs
 from vramlab.sizing.runs import RunOutcome
 from vramlab.units import GIB, MIB
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import sys, torch
 x = torch.empty(int(sys.argv[1]) << 30, dtype=torch.uint8, device="cuda")

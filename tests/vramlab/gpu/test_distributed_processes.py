@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from warm_python import warm_python
 
+pytestmark = pytest.mark.long
+
 RANKS = Path(__file__).parents[2] / "support" / "ranks_of_tests.py"
 WORLD = 2
 WAYS = ("ddp", "fsdp", "tensor parallel", "pipeline")
