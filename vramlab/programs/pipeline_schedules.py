@@ -29,12 +29,22 @@ NAMES: tuple[Name, ...] = get_args(Name)
 BACKWARD_PER_FORWARD = 2
 """How much longer backward takes."""
 
+Direction = Literal["forward", "backward", "backward, inputs", "backward, weights"]
+"""Zero-bubble schedules (arXiv 2401.10241) split backward into two: the gradients of a stage's
+inputs, which the stage before waits for, and those of its weights, which can wait."""
+_SLOTS_PER_FORWARD: dict[Direction, int] = {
+    "forward": 1,
+    "backward": BACKWARD_PER_FORWARD,
+    "backward, inputs": BACKWARD_PER_FORWARD // 2,
+    "backward, weights": BACKWARD_PER_FORWARD // 2,
+}
+
 
 @dataclass(frozen=True)
 class StageWork:
     """A micro-batch that passes a stage."""
 
-    direction: Literal["forward", "backward"]
+    direction: Direction
     """Towards the loss, or back from it."""
     stage: int
     """0 is the first one."""
@@ -111,7 +121,7 @@ class PipelineSchedule:
         for work in self.order(rank):
             if work.direction == "forward":
                 held += 1
-            else:
+            elif work.direction != "backward, inputs":
                 held -= 1
                 counts = True
             most = max(most, held) if counts else most
@@ -262,9 +272,7 @@ def _in_time(
                 if needed is not None and needed not in ends:
                     break
                 start = max(free[rank], 0 if needed is None else ends[needed])
-                slots = forward_slots[work.stage]
-                if work.direction == "backward":
-                    slots *= BACKWARD_PER_FORWARD
+                slots = forward_slots[work.stage] * _SLOTS_PER_FORWARD[work.direction]
                 cells.append(Cell(work, rank, start, slots))
                 ends[work] = free[rank] = start + slots
                 done[rank] += 1
@@ -282,9 +290,11 @@ def _needed(work: StageWork, stages: int) -> StageWork | None:
     """Find the work that has to be done before: of the stage before, or after in backward."""
     if work.direction == "forward":
         return StageWork("forward", work.stage - 1, work.micro_batch) if work.stage else None
+    if work.direction == "backward, weights":
+        return StageWork("backward, inputs", work.stage, work.micro_batch)
     if work.stage == stages - 1:
         return StageWork("forward", work.stage, work.micro_batch)
-    return StageWork("backward", work.stage + 1, work.micro_batch)
+    return StageWork(work.direction, work.stage + 1, work.micro_batch)
 
 
 def schedule_of_torch(name: str) -> type[PipelineScheduleSingle]:

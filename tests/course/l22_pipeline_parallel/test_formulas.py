@@ -66,11 +66,11 @@ def test_peak_of_1f1b() -> None:
             "parameters": 4 * W,
             "input": 0,
             "buffers to receive into": 16 * A,
-            "gradients": 4 * W,
+            "gradients": 4 * W + W,  # of all layers, and the new one
             "gradient that was sent last": A,
             "outputs and losses that are kept": 0,
             "other micro-batches in flight": 8 * A,
-            "this micro-batch, and its gradients": 5 * A + W,
+            "this micro-batch, and its gradients": 5 * A,
         },
     )
 

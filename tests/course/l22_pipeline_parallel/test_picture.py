@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from vramlab.programs.pipeline_schedules import plan
+from vramlab.units import MIB
 from vramlab_course.lessons.l22_pipeline_parallel.picture import describe_gantt, draw_gantt
 
 
@@ -52,4 +53,16 @@ def test_what_it_says() -> None:
     )
     assert describe_gantt(plan("GPipe", 2, 2), title="Two").startswith("Two. rank 0 works")
     legend = [text.get_text() for text in picture.legends[0].get_texts()]
-    assert legend == ["forward", "backward", "waits"]
+    assert legend == ["forward", "backward", "bubble: waits"]
+
+
+def test_curves_below_follow_what_is_in_flight() -> None:
+    """GPipe on two ranks: forward in slots 0 and 1, backward until 5 and 7 on rank 0."""
+    picture = draw_gantt(plan("GPipe", 2, 2), micro_batch_bytes=8 * MIB)
+    lines = {line.get_label(): line.get_xydata() for line in picture.axes[1].lines}
+    assert lines["rank 0"].tolist() == [[0, 8], [1, 16], [7, 8], [9, 0], [9, 0]]
+    assert lines["rank 1"].tolist() == [[0, 0], [1, 8], [2, 16], [5, 8], [7, 0], [9, 0]]
+
+
+def test_pictures_to_compare_have_the_same_time() -> None:
+    assert draw_gantt(plan("1F1B", 2, 2), until=20).axes[0].get_xlim() == (0, 20)

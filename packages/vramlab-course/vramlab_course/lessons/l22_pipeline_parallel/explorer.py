@@ -20,7 +20,7 @@ from vramlab_course.widgets.controls import choice, slider
 from vramlab_course.widgets.explorer import View, explorer
 
 BATCH = 4096
-"""Rows, cut into as many micro-batches as are asked for."""
+"""Rows, cut into the chosen number of micro-batches."""
 WIDTH = 1024
 LAYERS_PER_RANK = 4
 
@@ -39,14 +39,12 @@ def pipeline_explorer(
 ) -> View:
     """Show a step of a pipeline over time, and the peak of each stage: predicted and measured.
 
-    A batch of `BATCH` rows is cut into micro-batches. All stages run, each alone. Interleaved 1F1B,
-    with two stages on each rank, is planned only.
+    A batch of `BATCH` rows is cut into micro-batches. All stages run, one at a time. Interleaved
+    1F1B, with two stages on each rank, is planned only.
     """
     is_interleaved = schedule == "interleaved 1F1B"
     whole = plan(schedule, ranks, micro_batches, 2 if is_interleaved else 1)
-    summary = (
-        f"{ranks * whole.slots} slots of all ranks, of which they wait {float(whole.bubble):.1%}."
-    )
+    summary = f"The ranks wait {float(whole.bubble):.1%} of the time. That is the pipeline bubble."
     if is_interleaved:
         flying = ", ".join(f"{whole.in_flight(rank) / 2:g}" for rank in range(ranks))
         summary += f" In flight, in micro-batches of a whole rank: {flying}."
@@ -58,7 +56,9 @@ def pipeline_explorer(
         even_stages(LAYERS_PER_RANK * ranks, WIDTH, ranks),
         is_checkpointed=kept == KEPT[1],
     )
-    return View(summary, draw_gantt(whole), (_table(pipeline),))
+    in_flight_bytes = pipeline.stage(0).in_flight_bytes
+    picture = draw_gantt(whole, micro_batch_bytes=in_flight_bytes)
+    return View(summary, picture, (_table(pipeline),))
 
 
 def _table(pipeline: Pipeline) -> Table:

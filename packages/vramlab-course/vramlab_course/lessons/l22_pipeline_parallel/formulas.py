@@ -173,10 +173,15 @@ class PipelineStage:
                 flying += 1
             else:
                 others_bytes = (flying - 1) * self.in_flight_bytes
-                for layer, own_bytes in self._backward(is_first_one=not backwards):
+                for layer, own_bytes, new_bytes in self._backward(is_first_one=not backwards):
                     yield (
                         f"backward {work.micro_batch}, layer {layer}",
-                        {**held, IN_FLIGHT: others_bytes, CURRENT: own_bytes},
+                        {
+                            **held,
+                            GRADIENTS: held[GRADIENTS] + new_bytes,
+                            IN_FLIGHT: others_bytes,
+                            CURRENT: own_bytes,
+                        },
                     )
                 flying -= 1
                 backwards += 1
@@ -191,8 +196,11 @@ class PipelineStage:
             },
         )
 
-    def _backward(self, is_first_one: bool) -> Iterator[tuple[int, int]]:
-        """What backward of one micro-batch holds in each layer, last layer first."""
+    def _backward(self, is_first_one: bool) -> Iterator[tuple[int, int, int]]:
+        """What backward of one micro-batch holds in each layer, last layer first.
+
+        Yields the layer, its activations with their gradients, and new gradients of weights.
+        """
         last = len(self.widths) - 1
         loss_bytes = 2 * SCALAR_BYTES if self.is_last else 0  # the loss, and its gradient, 1
         gradients_bytes = 0
@@ -208,13 +216,8 @@ class PipelineStage:
             outgoing_bytes = self.rows_bytes(self.widths[layer - 1]) if is_needed else 0
             yield (
                 layer,
-                output_bytes
-                + loss_bytes
-                + saved_bytes
-                + incoming_bytes
-                + outgoing_bytes
-                + self.weight_bytes(layer)
-                + gradients_bytes,
+                output_bytes + loss_bytes + saved_bytes + incoming_bytes + outgoing_bytes,
+                self.weight_bytes(layer) + gradients_bytes,
             )
             gradients_bytes += self.weight_bytes(layer) if is_first_one else 0
 
