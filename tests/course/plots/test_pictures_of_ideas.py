@@ -10,6 +10,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
 
+from vramlab import catalogue
 from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
 from vramlab_course.lessons.l02_pages_and_blocks.picture import draw_hierarchy
@@ -18,7 +19,6 @@ from vramlab_course.lessons.l11_sequence_length.picture import draw_tiles
 from vramlab_course.lessons.l13_gradient_accumulation.picture import draw_accumulation
 from vramlab_course.lessons.l16_lean_optimizers.picture import draw_states
 from vramlab_course.lessons.l17_offloading.picture import Trip, draw_travel
-from vramlab_course.lessons.l19_dp_and_ddp.formulas import buckets
 from vramlab_course.lessons.l19_dp_and_ddp.overlap_picture import draw_overlap
 from vramlab_course.lessons.l19_dp_and_ddp.star_and_ring_picture import draw_star_and_ring
 from vramlab_course.lessons.l20_zero.zero_stages_picture import draw_zero_stages
@@ -45,7 +45,6 @@ SEGMENT = {
         {"size": 2 * MIB - 512, "requested_size": 0, "state": "inactive"},
     ],
 }
-LAYERS = {"head": 30 * MIB, "layer 2": 20 * MIB, "layer 1": 10 * MIB}
 WHOLE = {
     Category.PARAMETERS: 8 * GIB,
     Category.GRADIENTS: 8 * GIB,
@@ -148,12 +147,6 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         "In a star GPU 0 moves 24 GiB; in a ring every GPU sends 6 GiB",
         ("6 GiB\non each link", "GPU 3"),
     ),
-    "overlap": (
-        # Buckets of 30 and 30 MiB: the first travels while the second fills, the second after
-        lambda: draw_overlap(LAYERS, buckets(LAYERS.values())),
-        "50% of what DDP sends travels while backward still computes",
-        ("bucket 1\n30 MiB", "bucket 2\n30 MiB"),
-    ),
     "ZeRO": (
         # 32 GiB; with stage 1 16 + 16/4, with stage 2 8 + 24/4, with stage 3 32/4
         lambda: draw_zero_stages(WHOLE, 4),
@@ -244,7 +237,10 @@ def test_stages_of_zero_are_as_wide_as_their_bytes() -> None:
         (lambda: draw_star_and_ring(GIB, 1), "1 GPUs in a picture; 2 to 8"),
         (lambda: draw_zero_stages(WHOLE, 9), "9 GPUs in a picture; 2 to 8"),
         (lambda: draw_cut_matrices(1, 1, 10, 4), "10 columns over 4 GPUs"),
-        (lambda: draw_overlap({}, []), "0 layers in a picture; 1 to 16"),
+        (
+            lambda: draw_overlap({}, [], card=catalogue.find("T4"), rows=(1,), ranks=2),
+            "0 layers in a picture; 1 to 16",
+        ),
         (
             lambda: draw_states(WEIGHT[0], STATES, title=""),
             "1 dimensions and 3 optimizers; a matrix",

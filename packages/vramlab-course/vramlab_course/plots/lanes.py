@@ -25,7 +25,7 @@ class Span:
     start_s: float
     end_s: float
     label: str = ""
-    """What stands on it, if there is room."""
+    """What stands on it: the lines that there is room for."""
 
 
 def draw_lanes(
@@ -71,9 +71,13 @@ def draw_lanes(
                     edgecolor=style.INK,
                     linewidth=0.6,
                 )
-                if fits(axes, f"{span.label}i", width, _PLOT_WIDTH_IN):
+                lines = span.label.split("\n")
+                label = "\n".join(
+                    line for line in lines if fits(axes, f"{line}i", width, _PLOT_WIDTH_IN)
+                )
+                if label:
                     middle = span.start_s / unit_s + width / 2
-                    style.write_label(axes, middle, row, span.label, look)
+                    style.write_label(axes, middle, row, label, look)
         name_rows(axes, list(lanes))
         axes.set_xlabel(f"{unit}. {assumes}")
         picture.explain(looks)
@@ -84,7 +88,8 @@ def draw_lanes(
 def describe_lanes(lanes: Mapping[str, Sequence[Span]], *, title: str, assumes: str) -> str:
     """Say in words what `draw_lanes` draws."""
     told = " ".join(
-        f"{name}: "
+        name.replace("\n", " ")
+        + ": "
         + ", ".join(
             f"{span.kind} {span.label}".replace("\n", " ").strip()
             + f" from {short_time(span.start_s)} to {short_time(span.end_s)}"

@@ -36,7 +36,7 @@ STATES = "optimizer states"
 GRADIENTS = "gradients"
 SUMS = "gradients being added up"
 BUCKETS = "buckets"
-ACTIVATIONS = "inputs and activations"
+ACTIVATIONS = "activations and inputs"
 OUTPUTS = "outputs"
 LOSS = "loss: softmax and gradients"
 

@@ -1,109 +1,108 @@
-"""DDP's buckets: they fill while backward runs, and travel while it goes on."""
+"""DDP's buckets: they fill while backward runs, and are reduced while it goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vramlab.catalogue import GPUModel
+from vramlab.cuda_rules.collectives import Interconnect, link_seconds, ring_sent_bytes
+from vramlab.cuda_rules.durations import peak_flops_per_s
 from vramlab.measure import Category
-from vramlab.units import short_size
-from vramlab_course.plots.diagram import STEP, Diagram, check_drawable
+from vramlab_course.plots.diagram import check_drawable
+from vramlab_course.plots.lanes import Span, draw_lanes
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.style import CATEGORY_LOOKS, fits_in, size_label
+from vramlab_course.plots.style import BACKWARD_LOOK, CATEGORY_LOOKS, Look, size_label
 
 _MOST = 16
-_WIDTH_IN = 7.5
-_EDGES_IN = 0.08  # of a box, which words should not touch
+_BACKWARD, _REDUCED = "backward of a layer", "all-reduce of a bucket"
+_LOOKS: Mapping[str, Look] = {
+    _BACKWARD: BACKWARD_LOOK,
+    _REDUCED: CATEGORY_LOOKS[Category.GRADIENTS],
+}
 
 
 def draw_overlap(
     gradients_bytes: Mapping[str, int],
     buckets: Sequence[Sequence[int]],
     *,
-    relative_speed: float = 1.0,
-    title: str = "",
+    card: GPUModel,
+    rows: Sequence[int],
+    ranks: int,
+    link: Interconnect = "PCI Express",
+    utilization: float = 0.5,
 ) -> Picture:
-    """Draw backward layer by layer, the buckets that its gradients fill, and when each is sent.
+    """Draw when each layer's backward pass runs, and when each bucket is reduced.
 
-    For example `draw_overlap(sizes, formulas.data_parallel.buckets(sizes.values()))`. Widths are
-    bytes: a layer's time is taken to be as its gradients are large, a bucket is sent as soon as it
-    is full and the one before has been sent.
+    The layers are matrices in float32. Backward takes 4 FLOPs for each row and number of a layer; a
+    bucket is reduced around a ring as soon as it is full and the one before has been reduced.
 
     Args:
         gradients_bytes: by layer, in the order of backward: the last layer first.
-        buckets: places of the gradients in each bucket.
-        relative_speed: of sending a byte, where computing its gradient is 1.
-        title: what is to be seen.
+        buckets: places of the gradients in each bucket; `formulas.buckets(sizes)` gives them.
+        card: whose peak figures count.
+        rows: on each rank; computing and sending are drawn for each number of rows.
+        ranks: how many there are.
+        link: between them.
+        utilization: fraction of the card's peak FLOP/s that the layers reach.
 
     Raises:
         ValueError: there are more layers than can be drawn.
     """
     check_drawable(len(gradients_bytes), "layers", 1, _MOST)
     sizes = list(gradients_bytes.values())
-    sent = _sending(sizes, buckets, relative_speed)
-    scale = _WIDTH_IN / max(sum(sizes), sent[-1][1])
-    title = title or _finding(sizes, sent)
-    diagram = Diagram(2.55, title)
-    look = CATEGORY_LOOKS[Category.GRADIENTS]
-    rows = {"backward": 1.85, "buckets": 1.1, "network": 0.35}
-    for name, y in rows.items():
-        diagram.write(0.2, y + 0.24, name, ha="left", small=False, bold=True)
-    x = 1.2
-    for name, size in gradients_bytes.items():
-        width = size * scale
-        words = fits_in(f"{name}\n{size_label(size)}", width - _EDGES_IN)
-        diagram.box(x, rows["backward"], width - 0.03, 0.48, words, STEP)
-        x += width
-    for number, (bucket, (start, end)) in enumerate(zip(buckets, sent, strict=True), start=1):
-        begin = sum(sizes[: bucket[0]]) * scale
-        size = sum(sizes[place] for place in bucket)
-        words = fits_in(f"bucket {number}\n{size_label(size)}", size * scale - _EDGES_IN)
-        words = words or str(number)
-        full = diagram.box(1.2 + begin, rows["buckets"], size * scale - 0.03, 0.48, words, look)
-        words = fits_in(f"all-reduce\n{number}", (end - start) * scale)
-        travels = diagram.box(
-            1.2 + start * scale, rows["network"], (end - start) * scale - 0.03, 0.48, words, look
+    sent_s = link_seconds(ring_sent_bytes("all-reduce", sum(sizes), ranks), card, link)
+    lanes: dict[str, list[Span]] = {}
+    shares = []
+    for count in rows:
+        computed_s = count * sum(sizes) / (utilization * peak_flops_per_s(card, "float32"))
+        computes, sends = overlap_lanes(
+            gradients_bytes, buckets, computed_s / sum(sizes), sent_s / sum(sizes)
         )
-        diagram.arrow((full.x + full.width, full.y), (travels.x + 0.06, travels.y + travels.height))
-    over = 1.2 + sum(sizes) * scale
-    diagram.axes.plot([over, over], [0.25, 2.4], color="black", linewidth=1, linestyle=":")
-    diagram.write(over - 0.06, 2.46, "backward is over", ha="right")
-    return diagram.finish(
-        describe_overlap(gradients_bytes, buckets, relative_speed=relative_speed, title=title)
+        lanes |= {f"{count:,} rows:\nbackward": computes, f"{count:,} rows:\nsends": sends}
+        shares.append(f"{overlapped_share(computes, sends):.0%} at {count:,} rows")
+    return draw_lanes(
+        lanes,
+        _LOOKS,
+        title=f"Overlapped with the backward pass: {', '.join(shares)}",
+        assumes=(
+            f"Modelled: {ranks} {card.name} over {link} at full rate, arithmetic at "
+            f"{utilization:.0%} of peak."
+        ),
     )
 
 
-def describe_overlap(
+def overlap_lanes(
     gradients_bytes: Mapping[str, int],
     buckets: Sequence[Sequence[int]],
-    *,
-    relative_speed: float = 1.0,
-    title: str = "",
-) -> str:
-    """Say in words what `draw_overlap` draws."""
-    sizes, names = list(gradients_bytes.values()), list(gradients_bytes)
-    title = title or _finding(sizes, _sending(sizes, buckets, relative_speed))
-    listed = "; ".join(
-        f"bucket {number}: {', '.join(names[place] for place in bucket)} "
-        f"({short_size(sum(sizes[place] for place in bucket))})"
-        for number, bucket in enumerate(buckets, start=1)
-    )
-    return f"{title}. In the order of backward, {listed}."
+    compute_s_per_byte: float,
+    send_s_per_byte: float,
+) -> tuple[list[Span], list[Span]]:
+    """Put the backward pass and the reduction of its buckets in time.
+
+    Args:
+        gradients_bytes: by layer, in the order of backward.
+        buckets: places of the gradients in each bucket.
+        compute_s_per_byte: seconds that backward takes for each byte of gradients.
+        send_s_per_byte: seconds that an all-reduce takes for each byte of gradients.
+    """
+    computes: list[Span] = []
+    end_s = 0.0
+    for name, size in gradients_bytes.items():
+        start_s, end_s = end_s, end_s + size * compute_s_per_byte
+        computes.append(Span(_BACKWARD, start_s, end_s, name))
+    sends: list[Span] = []
+    sizes = list(gradients_bytes.values())
+    free_s = 0.0
+    for number, bucket in enumerate(buckets, start=1):
+        size = sum(sizes[place] for place in bucket)
+        start_s = max(free_s, computes[max(bucket)].end_s)
+        free_s = start_s + size * send_s_per_byte
+        sends.append(Span(_REDUCED, start_s, free_s, f"{number}\n{size_label(size)}"))
+    return computes, sends
 
 
-def _sending(
-    sizes: Sequence[int], buckets: Sequence[Sequence[int]], relative_speed: float
-) -> list[tuple[float, float]]:
-    """When each bucket begins to travel and when it has arrived."""
-    times: list[tuple[float, float]] = []
-    for bucket in buckets:
-        full = float(sum(sizes[: max(bucket) + 1]))
-        start = max(full, times[-1][1] if times else 0.0)
-        times.append((start, start + sum(sizes[place] for place in bucket) / relative_speed))
-    return times
-
-
-def _finding(sizes: Sequence[int], sent: Sequence[tuple[float, float]]) -> str:
-    over = sum(sizes)
-    hidden = sum(max(0.0, min(end, over) - start) for start, end in sent)
-    share = hidden / sum(end - start for start, end in sent)
-    return f"{share:.0%} of what DDP sends travels while backward still computes"
+def overlapped_share(computes: Sequence[Span], sends: Sequence[Span]) -> float:
+    """Give the fraction of the sending that happens before the backward pass has ended."""
+    over_s = computes[-1].end_s
+    hidden_s = sum(max(0.0, min(span.end_s, over_s) - span.start_s) for span in sends)
+    return hidden_s / sum(span.end_s - span.start_s for span in sends)
