@@ -35,14 +35,13 @@ def draw_cut_matrices(
         raise ValueError(f"{inner} columns over {ranks} GPUs: give 2 to {_MOST} that divide them")
     title = title or _finding(tokens, width, inner, ranks, item_bytes)
     parameters, kept = CATEGORY_LOOKS[Category.PARAMETERS], CATEGORY_LOOKS[Category.ACTIVATIONS]
-    inputs = CATEGORY_LOOKS[Category.INPUTS]
     diagram = Diagram(2.5, title)
     y, low = 1.0, 0.62
 
     def size(rows: int, columns: int) -> str:
         return size_label(rows * columns * item_bytes)
 
-    diagram.box(0.3, y, 0.95, 1.1, f"X\n{size(tokens, width)}", inputs)
+    diagram.box(0.3, y, 0.95, 1.1, f"X\n{size(tokens, width)}", kept)
     diagram.write(0.775, low, "on every GPU")
     diagram.write(1.46, y + 0.55, _TIMES, small=False, bold=True)
     part_in = 1.5 / ranks
@@ -70,8 +69,8 @@ def draw_cut_matrices(
     diagram.write(6.22, y + 1.26, f"B, by rows: {size(inner // ranks, width)} here")
     diagram.write(6.22, low, "a sum of\nall columns' parts")
     diagram.write(6.95, y + 0.55, "=", small=False, bold=True)
-    for rank in reversed(range(min(ranks, 3))):
-        shift = rank * 0.09
+    for rank in reversed(range(ranks)):
+        shift = rank * 0.24 / ranks
         diagram.box(
             7.2 + shift, y + shift, 0.95, 1.1, "" if rank else f"Y₀\n{size(tokens, width)}", kept,
             dashed=rank > 0,
