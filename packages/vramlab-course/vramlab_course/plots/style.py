@@ -110,7 +110,7 @@ CACHED_LOOK = Look("white")
 OUTSIDE_LOOK = Look(INK, text_color="white")
 """On the device, but outside of PyTorch's allocator, such as the CUDA context."""
 GATHERED_LOOK = replace(CATEGORY_LOOKS[Category.PARAMETERS], hatch="//")
-"""Parameters of other ranks, while a layer needs them."""
+"""Parameters of other ranks or from the host, while a layer needs them."""
 
 RANK_LOOKS = (
     Look(FAINT, text_color="white"),
@@ -139,6 +139,7 @@ _MEANINGS: dict[str, Look] = {
     "bias": CATEGORY_LOOKS[Category.PARAMETERS],
     "states": CATEGORY_LOOKS[Category.OPTIMIZER_STATES],
     "gathered": GATHERED_LOOK,
+    "fetched": GATHERED_LOOK,
     "casts": CATEGORY_LOOKS[Category.ACTIVATIONS].paler(0.5),
     "buckets": CATEGORY_LOOKS[Category.GRADIENTS],
     "outputs": CATEGORY_LOOKS[Category.ACTIVATIONS],
