@@ -8,12 +8,11 @@ from matplotlib.patches import Rectangle
 from vramlab.planner import CATEGORIES, Estimate, Moment, Plan, Report, Simulation
 from vramlab.planner.events import REMAINDERS
 from vramlab.programs.transformer_memory import Sizes
-from vramlab.units import GIB
+from vramlab.units import GIB, MIB
 from vramlab_course.lessons.l23_capstone.picture import describe_plan, draw_plan
 from vramlab_course.plots import Picture
 
 PLAN = Plan(Sizes(vocabulary=512, width=128, layers=2, heads=4), "A100-40GB", batch=4)
-CONTEXT_GIB = 437 / 1024  # of an A100
 
 
 def moment(**sizes_gib: int) -> Moment:
@@ -59,7 +58,7 @@ def row_names(picture: Picture) -> list[str]:
     return [label.get_text() for label in picture.axes[0].get_yticklabels()]
 
 
-def test_an_estimate_is_a_bar_of_its_categories_and_the_context() -> None:
+def test_an_estimate_is_a_bar_of_its_categories() -> None:
     picture = draw_plan(ESTIMATED)
     assert row_names(picture) == ["estimated"]
     assert bars(picture) == {
@@ -67,7 +66,6 @@ def test_an_estimate_is_a_bar_of_its_categories_and_the_context() -> None:
             ("parameters", 0, 4),
             ("optimizer states", 4, 8),
             ("activations", 12, 5),
-            ("CUDA context", 17, CONTEXT_GIB),
         ]
     }
     assert picture.axes[0].get_xlabel() == "GiB"
@@ -82,7 +80,6 @@ def test_a_simulation_is_a_second_bar_of_what_it_tells_apart() -> None:
         ("optimizer states", 4, 8),
         ("all else", 12, 7),
         ("unsplit remainders", 19, 1),
-        ("CUDA context", 20, CONTEXT_GIB),
     ]
 
 
@@ -93,8 +90,8 @@ def test_categories_look_different_from_each_other() -> None:
         for container in picture.axes[0].containers
         for patch in container
     }
-    assert len(looks) == 6
-    assert len(set(looks.values())) == 6
+    assert len(looks) == 5
+    assert len(set(looks.values())) == 5
 
 
 def test_memory_that_ran_out_has_no_bar() -> None:
@@ -103,20 +100,20 @@ def test_memory_that_ran_out_has_no_bar() -> None:
 
 def test_the_memory_of_the_gpu_is_a_line() -> None:
     (line,) = draw_plan(ESTIMATED).axes[0].get_lines()
-    # 42,298,834,944 B
-    assert np.asarray(line.get_xdata()).tolist() == [42_298_834_944 / GIB] * 2
-    assert line.get_label() == "memory of the GPU: 39.39 GiB"
+    # 42,298,834,944 B without the context's 437 MiB
+    assert np.asarray(line.get_xdata()).tolist() == [(42_298_834_944 - 437 * MIB) / GIB] * 2
+    assert line.get_label() == "memory beside the CUDA context: 38.97 GiB"
 
 
 def test_words_say_what_the_picture_shows() -> None:
     estimated = (
-        "One GPU at its peak, in the head. estimated: 17.427 GiB (parameters 4 GiB, optimizer "
-        "states 8 GiB, activations 5 GiB, CUDA context 437 MiB)."
+        "One GPU at its peak, in the head. estimated: 17 GiB (parameters 4 GiB, optimizer "
+        "states 8 GiB, activations 5 GiB)."
     )
     assert describe_plan(ESTIMATED) == draw_plan(ESTIMATED).alt == estimated
     assert describe_plan(SIMULATED) == draw_plan(SIMULATED).alt
     assert describe_plan(SIMULATED) == (
-        f"{estimated} simulated: 20.427 GiB (parameters 4 GiB, optimizer states 8 GiB, all else "
-        "7 GiB, unsplit remainders 1 GiB, CUDA context 437 MiB)."
+        f"{estimated} simulated: 20 GiB (parameters 4 GiB, optimizer states 8 GiB, all else "
+        "7 GiB, unsplit remainders 1 GiB)."
     )
     assert describe_plan(OUT_OF_MEMORY) == estimated

@@ -13,12 +13,11 @@ SMALL = Sizes(vocabulary=512, width=128, layers=2, heads=4)
 PLAN = Plan(SMALL, "A100-40GB", batch=4)
 
 
-def test_each_plan_is_a_bar_that_ends_at_its_peak_and_the_context() -> None:
+def test_each_plan_is_a_bar_that_ends_at_its_peak() -> None:
     plans = {"whole": PLAN, "checkpointed": PLAN.but(checkpointing="full")}
     picture = draw_plans(plans, title="Two plans")
-    context_bytes = PLAN.model.context_bytes
     for name, plan in plans.items():
-        total = short_size(estimate(plan).peak_bytes + context_bytes)
+        total = short_size(estimate(plan).peak_bytes)
         assert f"{name}: {total} (" in picture.alt
     assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == list(plans)
 

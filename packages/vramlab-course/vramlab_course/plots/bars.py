@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from vramlab_course.plots import style
 from vramlab_course.plots.style import Look, MemoryUnit, fits, size_label
 
+MEMORY_OF_THE_GPU = "memory of the GPU"
+
 
 @dataclass(frozen=True)
 class BarPart:
@@ -76,9 +78,11 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def draw_capacity(axes: Axes, capacity_bytes: int | None, unit: MemoryUnit) -> list[Artist]:
+def draw_capacity(
+    axes: Axes, capacity_bytes: int | None, unit: MemoryUnit, name: str = MEMORY_OF_THE_GPU
+) -> list[Artist]:
     """Draw the line where the GPU's memory ends, if that is given; its entry in the legend."""
     if capacity_bytes is None:
         return []
-    label = f"memory of the GPU: {size_label(capacity_bytes)}"
+    label = f"{name}: {size_label(capacity_bytes)}"
     return [axes.axvline(unit.of(capacity_bytes), color=style.BLACK, linewidth=2, label=label)]

@@ -31,7 +31,11 @@ class MethodCost:
 
 
 def draw_methods(
-    methods: Mapping[str, MethodCost], *, title: str = "", capacity_bytes: int | None = None
+    methods: Mapping[str, MethodCost],
+    *,
+    title: str = "",
+    capacity_bytes: int | None = None,
+    assumes: str = "",
 ) -> Picture:
     """Draw a row for each method: its peak beside the first one's, its time, bytes sent, a warning.
 
@@ -42,6 +46,7 @@ def draw_methods(
         methods: by name; the first is what the others are compared with.
         title: what is to be seen; the default names the method with the lowest peak.
         capacity_bytes: the GPU's memory, drawn as a line through the peaks if given.
+        assumes: where the times come from; stands below the rows.
 
     Raises:
         ValueError: there are no methods.
@@ -49,7 +54,7 @@ def draw_methods(
     if not methods:
         raise ValueError("there is no method to draw")
     title = title or _finding(methods)
-    room_in = 0.6 if capacity_bytes is None else 0.85
+    room_in = (0.6 if capacity_bytes is None else 0.85) + (0.2 if assumes else 0.0)
     diagram = Diagram(len(methods) * _ROW_IN + room_in, title)
     largest_bytes = max([*(method.peak_bytes for method in methods.values()), capacity_bytes or 0])
     longest = max(method.time for method in methods.values())
@@ -76,7 +81,10 @@ def draw_methods(
         x = columns["peak of a step"] + _BAR_IN * capacity_bytes / largest_bytes
         diagram.line((x, y - 0.24), (x, diagram.height_in - 0.38), width=2.2)
         diagram.write(x, y - 0.36, f"room on the GPU: {size_label(capacity_bytes)}")
-    return diagram.finish(describe_methods(methods, title=title, capacity_bytes=capacity_bytes))
+    if assumes:
+        diagram.write(columns["time"], 0.14, assumes, ha="left")
+    words = describe_methods(methods, title=title, capacity_bytes=capacity_bytes)
+    return diagram.finish(f"{words} {assumes}".strip())
 
 
 def describe_methods(

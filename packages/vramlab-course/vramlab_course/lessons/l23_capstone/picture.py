@@ -1,4 +1,7 @@
-"""A training plan: what one GPU holds at its peak, estimated and simulated, against its memory."""
+"""A training plan: what one GPU holds at its peak, estimated and simulated, beside its memory.
+
+The CUDA context is in no bar: the line is the memory beside it, as in the planner's tables.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 
 from vramlab.measure import Category
 from vramlab.planner import CATEGORIES, Estimate, Plan, Report, estimate
+from vramlab.planner.estimate import available_bytes
 from vramlab.planner.events import GATHERED, REMAINDERS
 from vramlab_course.plots.picture import Picture
 from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
@@ -13,17 +17,15 @@ from vramlab_course.plots.style import (
     CACHED_LOOK,
     CATEGORY_LOOKS,
     GATHERED_LOOK,
-    OUTSIDE_LOOK,
     Look,
 )
 
-_REST, _CONTEXT = "all else", "CUDA context"
+_REST = "all else"
 _LOOKS = {
     **{name: CATEGORY_LOOKS[Category(name)] for name in CATEGORIES if name != GATHERED},
     GATHERED: GATHERED_LOOK,
     _REST: Look("white", "xx"),
     REMAINDERS: CACHED_LOOK,
-    _CONTEXT: OUTSIDE_LOOK,
 }
 _TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
 """What a simulation tells apart for sure; gradients and gathered parameters can look alike."""
@@ -31,7 +33,7 @@ _TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
 
 def draw_plan(found: Report) -> Picture:
     """Draw the peak of the rank that holds most; a second bar shows the simulation if it fitted."""
-    return _draw(_rows(found), _title(found), found.plan.model.total_bytes)
+    return _draw(_rows(found), _title(found), available_bytes(found.plan))
 
 
 def describe_plan(found: Report) -> str:
@@ -49,7 +51,7 @@ def draw_plans(plans: Mapping[str, Plan], *, title: str) -> Picture:
     Raises:
         ValueError: there are none, or for GPUs of different sizes.
     """
-    sizes = {plan.model.total_bytes for plan in plans.values()}
+    sizes = {available_bytes(plan) for plan in plans.values()}
     if len(sizes) != 1:
         raise ValueError(f"{len(plans)} plans for GPUs of {len(sizes)} sizes in one picture")
     rows = {name: _estimated(estimate(plan)) for name, plan in plans.items()}
@@ -57,7 +59,13 @@ def draw_plans(plans: Mapping[str, Plan], *, title: str) -> Picture:
 
 
 def _draw(rows: Rows, title: str, capacity_bytes: int) -> Picture:
-    return draw_stacks(rows, title=title, capacity_bytes=capacity_bytes, looks=_LOOKS)
+    return draw_stacks(
+        rows,
+        title=title,
+        capacity_bytes=capacity_bytes,
+        capacity_name="memory beside the CUDA context",
+        looks=_LOOKS,
+    )
 
 
 def _title(found: Report) -> str:
@@ -65,7 +73,6 @@ def _title(found: Report) -> str:
 
 
 def _rows(found: Report) -> dict[str, dict[str, int]]:
-    context_bytes = found.plan.model.context_bytes
     rows = {"estimated": _estimated(found.estimate)}
     simulation = found.simulation
     if simulation is not None and simulation.fits:
@@ -74,10 +81,9 @@ def _rows(found: Report) -> dict[str, dict[str, int]]:
             **known,
             _REST: simulation.blocks_bytes - sum(known.values()),
             REMAINDERS: simulation.unsplit_remainder_bytes,
-            _CONTEXT: context_bytes,
         }
     return rows
 
 
 def _estimated(found: Estimate) -> dict[str, int]:
-    return {**found.bytes_by_category, _CONTEXT: found.plan.model.context_bytes}
+    return dict(found.bytes_by_category)
