@@ -130,7 +130,7 @@ MOVED = Predict(
         ),
         (
             "You moved the first weight in every case. It is saved for the gradient of the input, "
-            "if somebody needs that.",
+            "if the input needs one.",
             {"first_weight": True},
         ),
         (
@@ -284,12 +284,12 @@ WHAT = Diagnose(
         _by_equality,
         (
             "You took equal traffic for the optimizer's. Activations come back as they went, too: "
-            "hold the bytes against the parameters.",
+            "compare the bytes with the parameters.",
             {"equal": "optimizer"},
         ),
         (
             "You took equal traffic for activations. Gradients that go and parameters that come "
-            "back are equal, too: hold the bytes against the parameters.",
+            "back are equal, too: compare the bytes with the parameters.",
             {"equal": "activations"},
         ),
         Mistake(

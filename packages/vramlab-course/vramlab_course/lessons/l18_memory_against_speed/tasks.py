@@ -95,13 +95,13 @@ BACKWARD = Predict(
     mistakes=of(
         _backward,
         (
-            "You counted the gradient of the model's input. Nobody needs it; it is not computed.",
+            "You counted the gradient of the model's input. It is not needed, and not computed.",
             {"input_gradient": True},
         ),
-        ("You forgot that backward computes the checkpointed chain anew.", {"checkpointed": False}),
+        ("You forgot that backward recomputes the checkpointed chain.", {"checkpointed": False}),
         (
-            "You computed the last layer anew. Its output is not needed in backward, and PyTorch "
-            "stops when all that is needed is there.",
+            "You recomputed the last layer. Its output is not needed in backward, and PyTorch "
+            "stops when it has everything that is needed.",
             {"last_anew": True},
         ),
         (

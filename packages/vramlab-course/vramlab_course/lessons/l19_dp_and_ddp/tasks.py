@@ -158,12 +158,12 @@ HELD = Predict(
         ),
         (
             "You left the outputs where they were computed. They are gathered on GPU 0, and "
-            "nobody keeps the pieces.",
+            "the pieces are freed.",
             {"outputs_of": "everybody"},
         ),
         ("You forgot the outputs of the whole batch on GPU 0.", {"outputs_of": "nobody"}),
         (
-            "You let every GPU compute the whole batch. DataParallel deals the rows out.",
+            "You let every GPU compute the whole batch. DataParallel divides the rows.",
             {"dealt": lambda gpu, gpus, batch: batch},
         ),
         (

@@ -229,7 +229,7 @@ SENT = Predict(
             {"pad": False},
         ),
         (
-            "You gathered parameters once under ZeRO-3. After forward they have been given back.",
+            "You gathered parameters once under ZeRO-3. After forward they have been freed.",
             {"times": {"ZeRO-3": 2}},
         ),
         (
@@ -428,8 +428,8 @@ def _require_shards(model: torch.nn.Module) -> None:
     ]
     if left:
         raise NotFixed(
-            f"{len(left)} parameters are not divided among all {RANKS} ranks, {left[0]} among "
-            "them. Nobody adds up their gradients over the ranks, so each rank would learn "
+            f"{len(left)} parameters are not sharded over all {RANKS} ranks, {left[0]} among "
+            "them. Their gradients are not summed over the ranks, so each rank would learn "
             "something else."
         )
 
@@ -438,7 +438,7 @@ def _held_layers(run: Run) -> str:
     return (
         f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}; a layer has "
         f"{format_bytes(LAYER_BYTES)}. How many layers are gathered at a time, and when are they "
-        "given back?"
+        "freed?"
     )
 
 

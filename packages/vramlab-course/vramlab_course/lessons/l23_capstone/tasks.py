@@ -347,7 +347,7 @@ LARGEST = Diagnose(
         _largest,
         (
             "You took the whole peak for each sequence. Part of it does not depend on the batch: "
-            "two peaks tell how much.",
+            "two peaks show how much.",
             {"proportional": True},
         ),
         Mistake(
