@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from lesson_parts import LESSONS, code_cells, read_lesson
 
+from vramlab.units import MIB
 from vramlab_course.widgets.course_progress import keys_in
+from vramlab_course.widgets.guesses import Counters, Guess, likely_mistake
 from vramlab_course.widgets.questions import find, keys
 
 
@@ -44,3 +46,27 @@ def test_questions_lead_to_the_answer(number: str) -> None:
         assert question.hints
         assert [hint for hint in question.hints if not hint.endswith("?")] == []
         assert question.mistakes
+
+
+@pytest.mark.parametrize(
+    ("key", "guess", "measured_mib", "feedback"),
+    [
+        # VGG16's outputs are 58.12 MiB for one image; 2 x 58.12 = 116.24.
+        ("04.image", "116.24", 69.4, "You doubled the outputs."),
+        ("04.image", "58.12", 69.4, "You counted the outputs alone."),
+        # 40 + 40 + 80 + 80 = 240, and the allocator happens to have reserved 242 MiB.
+        ("05.forward", "240", 168.125, "You counted y twice."),
+        # Four layers of 4 MiB, without the last one's: 16 - 4 = 12.
+        ("13.second", "12", 16.0, "The last layer's old gradient counts, too"),
+    ],
+)
+def test_natural_answers_are_named(
+    key: str, guess: str, measured_mib: float, feedback: str
+) -> None:
+    question = find(key)
+    measured_bytes = measured_mib * MIB
+    counters = Counters(0, round(measured_bytes), round(measured_bytes), 242 * MIB)
+    mistakes = question.mistakes_with({})
+    said = likely_mistake(Guess.read(guess, question.unit), measured_bytes, mistakes, counters)
+    assert said is not None
+    assert said.startswith(feedback)
