@@ -15,6 +15,7 @@
 and pictures of ideas, drawn from what runs:
 
     draw_autograd(graph)        the graph that backward walks, and what each op saves for it
+    draw_layer(saved)           a transformer layer, and what it saves for backward where
     draw_methods(methods)       a map: memory, time, bytes sent, and what breaks
 
 Each returns a `Picture`, which is a matplotlib Figure with alternative text; each has a
@@ -35,6 +36,7 @@ from vramlab_course.plots.stack import describe_stack, draw_stack
 from vramlab_course.plots.stacks import describe_stacks, draw_stacks
 from vramlab_course.plots.stages import describe_stages, draw_stages
 from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
+from vramlab_course.plots.transformer_layer import describe_layer, draw_layer
 
 __all__ = [
     "MethodCost",
@@ -47,6 +49,7 @@ __all__ = [
     "describe_float_formats",
     "describe_journey",
     "describe_lanes",
+    "describe_layer",
     "describe_methods",
     "describe_segments",
     "describe_stack",
@@ -60,6 +63,7 @@ __all__ = [
     "draw_float_formats",
     "draw_journey",
     "draw_lanes",
+    "draw_layer",
     "draw_methods",
     "draw_segments",
     "draw_stack",
