@@ -24,7 +24,9 @@ from vramlab.measure.timeline import (
 )
 
 COUNTED = ("alloc", "free_requested")
-"""The events by which moments are counted."""
+"""Allocations and frees in a trace."""
+_MOMENTS = (*COUNTED, "oom")
+"""The events by which moments are counted: a failed request belongs to the stage that made it."""
 
 
 class IncompleteTraceError(VramlabError):
@@ -48,13 +50,13 @@ def timeline_from_snapshots(
         first: taken right after the memory history was switched on.
         last: taken before it was switched off.
         device: index of the GPU.
-        marks: (name, n): a stage of that name begins after n allocations and frees since `first`,
-            and ends where the next mark stands; no stage begins where the name is None.
+        marks: (name, n): a stage of that name begins after n allocations, frees and failed requests
+            since `first`, and ends where the next mark stands; no stage begins where the name is
+            None.
         sightings: (n, address, category, label): a tensor's storage was at that address then.
-        backward_passes: (n, m): autograd's engine ran from n to m allocations and frees since
-            `first`.
-        counted: allocations and frees between the snapshots by torch's own count, to hold the trace
-            against; None: trust the trace.
+        backward_passes: (n, m): autograd's engine ran from n to m such events since `first`.
+        counted: such events between the snapshots by torch's own count, to check the trace; None:
+            trust the trace.
         measured_peak_bytes: torch.cuda.max_memory_allocated() over the same time.
 
     Raises:
@@ -93,10 +95,10 @@ def timeline_from_snapshots(
 
 
 def _moments(events: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Positions by count: the n-th entry is where n allocations and frees have just happened."""
+    """Positions by count: the n-th entry is where n events of `_MOMENTS` have just happened."""
     return [
         0,
-        *(number for number, event in enumerate(events, start=1) if event["action"] in COUNTED),
+        *(number for number, event in enumerate(events, start=1) if event["action"] in _MOMENTS),
     ]
 
 

@@ -178,11 +178,12 @@ class Recording:
             raise RuntimeError(f"{what} came after the recording ended: call it in the with block")
 
     def _events_counted(self) -> int:
-        allocations = torch.cuda.memory_stats_as_nested_dict(self.device)["allocation"]["all"]
-        return int(allocations["allocated"] + allocations["freed"])
+        stats = torch.cuda.memory_stats_as_nested_dict(self.device)
+        allocations = stats["allocation"]["all"]
+        return int(allocations["allocated"] + allocations["freed"] + stats["num_ooms"])
 
     def _count(self) -> int:
-        """Allocations and frees since the recording began: the name of this moment."""
+        """Allocations, frees and failed requests since the recording began: this moment's name."""
         return self._events_counted() - self._counted_before
 
     def _look_around_step(self, *_: Any) -> None:

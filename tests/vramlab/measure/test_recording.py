@@ -188,6 +188,20 @@ def test_out_of_memory_leaves_a_timeline_behind() -> None:
     assert kept.numel() == 8 * MIB
 
 
+def test_a_failed_request_belongs_to_the_stage_that_made_it() -> None:
+    with record_timeline() as recording:
+        recording.stage("too much")
+        with pytest.raises(torch.OutOfMemoryError):
+            take(1024 * 1024)
+        recording.stage("less")
+        kept = take(8)
+    timeline = recording.timeline
+    (failure,) = timeline.out_of_memory
+    assert timeline.stage_at(failure.position) == "too much"
+    assert timeline.stage_at(timeline.event_count) == "less"
+    assert kept.numel() == 8 * MIB
+
+
 def test_a_running_recording_has_no_timeline() -> None:
     with (
         record_timeline() as recording,
