@@ -18,7 +18,7 @@ from vramlab_course.plots.style import CATEGORY_LOOKS, size_label
 ACTIVATIONS = CATEGORY_LOOKS[Category.ACTIVATIONS]
 CASTS = ACTIVATIONS.paler(0.4)
 
-LONGEST_IN = 0.85
+LONGEST_IN = 0.8
 """Width of the bar of the largest tensor."""
 BAR_IN = 0.13
 _PITCH_IN = 0.43

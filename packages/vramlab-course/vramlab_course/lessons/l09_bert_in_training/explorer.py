@@ -13,6 +13,7 @@ from vramlab.measure import StageMeasurement, Stages, Table
 from vramlab.units import format_mib, short_size
 from vramlab_course.formulas.bert import PARTS, Bert
 from vramlab_course.lessons.l09_bert_in_training.experiment import IMPLEMENTATIONS
+from vramlab_course.lessons.l09_bert_in_training.parts import kept_by_group
 from vramlab_course.plots import draw_stacks
 from vramlab_course.rules import RULES
 from vramlab_course.widgets.controls import choice, powers, slider
@@ -64,7 +65,14 @@ def bert_explorer(
         row = rows.setdefault(tensor.place, dict.fromkeys(PARTS, 0))
         row[tensor.part] += tensor.size_bytes
     alike = f"layers 1 to {layers}, each" if layers > 1 else "layer 1"
-    shown = {"embeddings": rows["embeddings"], alike: rows["layer 0"], "pooler": rows["pooler"]}
+    groups = kept_by_group(
+        batch, length, train=train, attention=IMPLEMENTATIONS[attention], sizes=sizes
+    )
+    shown = {
+        "embeddings": groups["embeddings"],
+        alike: groups["layer 0"],
+        "pooler": groups["pooler"],
+    }
     with VirtualGPU(gpu, torch_version=RULES):
         step = measure_bert(sizes, batch, length, train, attention)
     peak_bytes = step.step.peak_allocated_bytes
