@@ -31,11 +31,13 @@ def test_logarithmic_axes_leave_out_what_is_nothing() -> None:
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
-def test_logarithmic_axes_have_the_unit_of_the_middle() -> None:
-    # 1 MiB to 4 GiB: the middle is 64 MiB. On a linear axis that is GiB.
+def test_ticks_of_logarithmic_axes_have_their_own_unit() -> None:
     curves = {"wide": [(1, MIB), (64, 4096 * MIB)]}
     picture = draw_curves(curves, title="One", x_label="tokens", logarithmic=True)
-    assert picture.axes[0].get_ylabel() == "MiB"
+    picture.to_png()  # places the ticks
+    labels = [label.get_text() for label in picture.axes[0].get_yticklabels()]
+    assert {"1 MiB", "64 MiB", "4 GiB"} <= set(labels)
+    assert picture.axes[0].get_ylabel() == ""
     assert draw_curves(curves, title="One", x_label="tokens").axes[0].get_ylabel() == "GiB"
 
 
@@ -43,6 +45,10 @@ def test_the_gpu_is_a_line() -> None:
     axes = draw_curves(CURVES, title="Two", x_label="x", capacity_bytes=80 * MIB).axes[0]
     assert axes.get_lines()[-1].get_ydata()[0] == 80
     assert axes.get_lines()[-1].get_label() == "memory of the GPU: 80 MiB"
+    named = draw_curves(
+        CURVES, title="Two", x_label="x", capacity_bytes=80 * MIB, capacity_name="the rest"
+    )
+    assert named.axes[0].get_lines()[-1].get_label() == "the rest: 80 MiB"
 
 
 def test_words_name_ends_and_middle() -> None:

@@ -43,6 +43,7 @@ def draw_curves(
     x_label: str,
     logarithmic: bool = False,
     capacity_bytes: int | None = None,
+    capacity_name: str = "memory of the GPU",
 ) -> Picture:
     """Draw memory over a quantity, a line with markers for each name, which stands at its end.
 
@@ -50,9 +51,10 @@ def draw_curves(
         curves: points by the name of the curve; at most seven curves.
         title: the picture's title.
         x_label: what the x axis is, with its unit.
-        logarithmic: both axes, with base 2 on x: a power of x is a straight line, and its exponent
-            the slope. Points at 0 bytes are left out then.
+        logarithmic: both axes, with base 2: a power of x is a straight line, and its exponent the
+            slope. Points at 0 bytes are left out then.
         capacity_bytes: the GPU's memory, drawn as a line if given.
+        capacity_name: what that line is.
 
     Raises:
         ValueError: there are no points, or more curves than can be told apart.
@@ -82,22 +84,23 @@ def draw_curves(
                 label=name,
             )
         if capacity_bytes is not None:
-            _draw_capacity(axes, capacity_bytes, unit)
+            _draw_capacity(axes, capacity_bytes, capacity_name, unit)
         if logarithmic:
-            _make_logarithmic(axes, sorted({x for points in curves.values() for x, _ in points}))
+            xs = sorted({x for points in curves.values() for x, _ in points})
+            _make_logarithmic(axes, xs, unit)
         else:
             axes.set_ylim(bottom=0)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+            axes.set_ylabel(unit.name)
         axes.set_xlabel(x_label)
-        axes.set_ylabel(unit.name)
         axes.grid(True, color=style.GREY, linewidth=0.4)
         _name_ends(axes, curves)
     picture.alt = describe_curves(curves, title=title, x_label=x_label)
     return picture
 
 
-def _draw_capacity(axes: Axes, capacity_bytes: int, unit: MemoryUnit) -> None:
-    words = f"memory of the GPU: {size_label(capacity_bytes)}"
+def _draw_capacity(axes: Axes, capacity_bytes: int, name: str, unit: MemoryUnit) -> None:
+    words = f"{name}: {size_label(capacity_bytes)}"
     height = unit.of(capacity_bytes)
     axes.axhline(height, color=style.BLACK, linewidth=1.5, label=words)
     axes.annotate(
@@ -165,14 +168,14 @@ def _spread(heights: Sequence[float], shares: Sequence[float]) -> list[float]:
     ]
 
 
-def _make_logarithmic(axes: Axes, xs: Sequence[float]) -> None:
-    """Scale both axes, with ticks on x where there are points."""
+def _make_logarithmic(axes: Axes, xs: Sequence[float], unit: MemoryUnit) -> None:
+    """Scale both axes: ticks on x where there are points, and on y at powers of two."""
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    axes.set_yscale("log", base=2)
     axes.set_xticks(xs, [f"{x:,.0f}" for x in xs])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_locator(LogLocator(base=2, numticks=9))
     axes.minorticks_off()
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    axes.yaxis.set_major_formatter(lambda value, _: size_label(round(value * unit.size_bytes)))
 
 
 def describe_curves(curves: Mapping[str, Points], *, title: str, x_label: str) -> str:

@@ -122,6 +122,7 @@ def batch_explorer(
         title=f"{model}, {precision}, {optimizer}",
         x_label="batch",
         capacity_bytes=available_bytes,
+        capacity_name="memory without the CUDA context",
     )
     summary = (
         f"{short_size(line.fixed_bytes)} + {short_size(round(line.per_sample_bytes))} for each "

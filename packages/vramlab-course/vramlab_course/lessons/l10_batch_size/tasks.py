@@ -307,7 +307,7 @@ WHY = Diagnose(
             instead(_told, {"retried inside except": "the error is kept"}),
         ),
         Mistake(
-            "You looked for somebody who holds memory where nobody does. Compare what the retry "
+            "You looked for something that holds memory, and nothing does. Compare what the retry "
             "finds with the model alone.",
             instead(_told, {"still too large": "retried inside except"}),
         ),
@@ -373,7 +373,7 @@ def _gradient_and_loss(run: Run, total: Any) -> tuple[torch.Tensor, float]:
     if calls > run.case["halvings"] + 1 + count // _fitting(run) + 2:
         raise NotFixed(
             f"It fits, but calls load() {calls} times: pieces of {_fitting(run)} samples would "
-            "fit, if nobody held the tensors of those that failed."
+            "fit, if nothing held the tensors of those that failed."
         )
     gradients = [parameter.grad for parameter in parameters_of(run.inputs[0])]
     found = [to_host(gradient).flatten() for gradient in gradients if gradient is not None]
