@@ -116,9 +116,9 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         ("kept: 2,048 numbers", "kept: 512 numbers", "kept: 256 numbers", "kept: 576 numbers"),
     ),
     "tiles": (
-        # 1024 * 1024 * 2 B of scores; a tile of 128 * 128 * 4 B; of 128 * 64 * 2 B of queries
+        # 1024 * 1024 * 4 B of scores, 64 tiles of 128 * 128 * 4 B; 128 * 64 * 2 B of queries
         lambda: draw_tiles(1024, 128, head_size=64),
-        "Of 2 MiB of scores, 64 KiB are there at a time",
+        "A multiprocessor holds one tile of 64 KiB, of 4 MiB of scores in float32",
         ("queries:\na tile has\n16 KiB", "masked: skipped"),
     ),
     "accumulation": (

@@ -93,7 +93,7 @@ def bert_held_bytes(
         batch: texts.
         sequence: tokens of each.
         training: train mode, with dropout; else eval mode.
-        fused: memory-efficient attention, which keeps a logsumexp in place of the scores and of
+        fused: memory-efficient attention, which keeps a logsumexp instead of the scores and of
             what dropout makes of them.
     """
     model_bytes = sum(map(block_bytes, sizes.model_requests_bytes()))

@@ -53,7 +53,7 @@ class PackableLayer(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def padded(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Run texts (B, S, W), filled up to one length; what stands in the filling is nobody's."""
+        """Run texts (B, S, W), padded to one length; the padding belongs to no text."""
         places = torch.arange(x.size(1), device=x.device)
         is_text = places < torch.tensor(lengths, device=x.device)[:, None]  # (B, S)
         query, key, value = self._heads(self.inputs(self.attention_norm(x)))
@@ -177,7 +177,7 @@ def _padded_bytes(batch: int, length: int) -> int:
 
 
 def _packed_bytes(lengths: Sequence[int]) -> int:
-    """Each text's attention by itself, and all their outputs behind each other once more."""
+    """Each text's attention by itself, and all their outputs copied into one tensor."""
     attention = sum(
         kept_bytes("memory-efficient", 1, HEADS, length, WIDTH // HEADS) for length in lengths
     )

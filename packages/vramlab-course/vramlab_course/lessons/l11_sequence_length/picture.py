@@ -1,4 +1,4 @@
-"""Flash attention's tiles: which part of the scores is there at one moment, and what is skipped."""
+"""Flash attention's tiles: which scores exist at one moment, and which are skipped."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from vramlab_course.plots.style import CATEGORY_LOOKS, Look
 _MOST = 16
 _NOW, _DONE = CATEGORY_LOOKS[Category.TEMPORARIES], Look("#DDDDDD")
 _KEYS = CATEGORY_LOOKS[Category.ACTIVATIONS]
+_SCORE_BYTES = 4
+"""The kernels compute scores in float32, whatever the type of queries and keys."""
 
 
 def draw_tiles(
@@ -22,16 +24,16 @@ def draw_tiles(
     causal: bool = True,
     title: str = "",
 ) -> Picture:
-    """Draw the scores of one head as tiles in the middle of the work: one lives at a time.
+    """Draw the scores of one head as tiles, in the middle of the work of one multiprocessor.
 
     Source: Dao et al., "FlashAttention", 2022, algorithm 1; the order is FlashAttention-2's, a row
-    of queries after the other.
+    of queries after the other. All multiprocessors do that at once, each with queries of its own.
 
     Args:
         length: of the sequence.
         tile: queries and keys in a tile.
         head_size: elements of a query.
-        item_bytes: of an element.
+        item_bytes: of an element of queries, keys and values.
         causal: whether keys that come later are masked: their tiles are skipped.
         title: what is to be seen.
 
@@ -40,7 +42,7 @@ def draw_tiles(
     """
     count = -(-length // tile)
     check_drawable(count, "tiles", 1, _MOST)
-    title = title or _finding(length, tile, item_bytes)
+    title = title or _finding(length, tile)
     diagram = Diagram(3.7, title)
     left, top, side = 2.35, 3.0, 2.6
     each = side / count
@@ -70,8 +72,9 @@ def draw_tiles(
         )
     diagram.write(1.6, top - side / 2, f"queries:\na tile has\n{rows}", ha="right")
     diagram.write(left + side / 2, top + 0.52, f"keys, and values with them: {rows} each in a tile")
-    scores = short_size(length * length * item_bytes)
-    words = f"scores of one tile:\n{short_size(tile * tile * 4)} in float32, on chip"
+    scores = short_size(length * length * _SCORE_BYTES)
+    tile_scores = short_size(tile * tile * _SCORE_BYTES)
+    words = f"scores of one tile: {tile_scores}\nin float32, on the chip"
     notes = {
         words: _NOW,
         "done: only a row's maximum, its sum\nand its output are kept": _DONE,
@@ -85,7 +88,7 @@ def draw_tiles(
     if causal:
         diagram.box(5.3, y, 0.3, 0.24, "", dashed=True)
         diagram.write(5.75, y + 0.12, "masked: skipped", ha="left")
-    whole = f"The whole matrix, {scores} a head,\nis never in memory."
+    whole = f"All tiles are {scores} for a head.\nThey are never in memory together."
     diagram.write(5.3, 0.55, whole, ha="left", small=False, bold=True)
     return diagram.finish(
         describe_tiles(
@@ -107,14 +110,12 @@ def describe_tiles(
     count = -(-length // tile)
     drawn = count * (count + 1) // 2 if causal else count * count
     return (
-        f"{title or _finding(length, tile, item_bytes)}. Scores of {length:,} queries and keys in "
-        f"tiles of {tile:,}: {drawn} of {count * count} tiles are computed, one at a time, from "
-        f"{short_size(tile * head_size * item_bytes)} each of queries, keys and values."
+        f"{title or _finding(length, tile)}. Scores of {length:,} queries and keys in "
+        f"tiles of {tile:,}: {drawn} of {count * count} tiles are computed, one at a time on each "
+        f"multiprocessor, from {short_size(tile * head_size * item_bytes)} each of queries, keys and values."
     )
 
 
-def _finding(length: int, tile: int, item_bytes: int) -> str:
-    return (
-        f"Of {short_size(length * length * item_bytes)} of scores, {short_size(tile * tile * 4)} "
-        "are there at a time"
-    )
+def _finding(length: int, tile: int) -> str:
+    whole, one = (short_size(n * n * _SCORE_BYTES) for n in (length, tile))
+    return f"A multiprocessor holds one tile of {one}, of {whole} of scores in float32"

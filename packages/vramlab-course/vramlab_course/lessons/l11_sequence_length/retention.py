@@ -76,7 +76,7 @@ def _decay_between(decay: Tensor, length: int) -> Tensor:
 
 
 class Retention(nn.Module):
-    """A layer of retention, (B, S, W) to (B, S, W), in place of one of self-attention.
+    """A layer of retention, (B, S, W) to (B, S, W), instead of one of self-attention.
 
     Args:
         width: of the hidden states.

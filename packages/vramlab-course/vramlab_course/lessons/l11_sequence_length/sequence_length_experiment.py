@@ -140,7 +140,7 @@ class AttentionMemory:
     forward_peak_bytes: int
     """Most at a time in the forward pass, beyond query, key and value."""
     backward_peak_bytes: int
-    """Likewise in the backward pass, gradients too."""
+    """Most that is allocated in the backward pass, gradients included."""
 
 
 def attend(
