@@ -220,6 +220,15 @@ def test_states_are_as_large_as_their_bytes_and_single_numbers_are_left_out() ->
     assert columns.get_width() * columns.get_height() == pytest.approx(1.6 / 64)
 
 
+def test_activations_and_gradients_are_as_high_as_their_bytes() -> None:
+    picture = draw_accumulation(2, 3 * GIB, GIB)
+    areas = [patch for patch in picture.axes[0].patches if isinstance(patch, Rectangle)]
+    first, grad, second, again = areas
+    assert first.get_width() == grad.get_width()
+    assert first.get_height() == pytest.approx(3 * grad.get_height())
+    assert (second.get_height(), again.get_height()) == (first.get_height(), grad.get_height())
+
+
 def test_stages_of_zero_are_as_wide_as_their_bytes() -> None:
     """8, 8 and 16 GiB are 1 : 1 : 2; with stage 1 a GPU keeps 16/4 GiB of states, and so on."""
     picture = draw_zero_stages(WHOLE, 4)

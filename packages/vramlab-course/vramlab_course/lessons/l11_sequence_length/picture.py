@@ -112,7 +112,8 @@ def describe_tiles(
     return (
         f"{title or _finding(length, tile)}. Scores of {length:,} queries and keys in "
         f"tiles of {tile:,}: {drawn} of {count * count} tiles are computed, one at a time on each "
-        f"multiprocessor, from {short_size(tile * head_size * item_bytes)} each of queries, keys and values."
+        f"multiprocessor, from {short_size(tile * head_size * item_bytes)} each of queries, keys "
+        "and values."
     )
 
 

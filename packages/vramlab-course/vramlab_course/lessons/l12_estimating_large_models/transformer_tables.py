@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
 
 from vramlab import catalogue
+from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Table
 from vramlab.measure.counters import unsplit_remainder_bytes
@@ -108,6 +110,20 @@ def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
         header=("GPU", "free with a context", "peak", "share", "tried"),
         rows=tuple(rows),
     )
+
+
+def most_parameters(run: Run, gpu: GPUModel) -> int:
+    """Return how many parameters the largest model has that a GPU trains, as planned.
+
+    The models have GPT-2 small's proportions: a hidden size of 64, and one head, for each layer.
+    """
+    models = [Sizes(width=64 * layers, layers=layers, heads=layers) for layers in range(2, 60, 2)]
+    room_bytes = gpu.total_bytes - gpu.context_bytes
+
+    def peak_bytes(sizes: Sizes) -> int:
+        return estimate(Plan.of_run(sizes, run, gpu)).peak_bytes
+
+    return models[bisect_right(models, room_bytes, key=peak_bytes) - 1].parameters()
 
 
 def _tried(gpu: str, sizes: Sizes, run: Run) -> str:
