@@ -87,7 +87,8 @@ def test_each_strategy_has_a_dot_and_a_ring() -> None:
     picture = draw_exchange(POINTS, title="Trade")
     places = [tuple(np.asarray(line.get_xydata())[0]) for line in picture.axes[0].lines]
     assert places == [(1.0, 64.0), (1.0, 64.0), (1.2, 16.0), (1.3, 15.0)]
-    assert [text.get_text() for text in picture.axes[0].texts] == ["1  store all", "2  each"]
+    words = [text.get_text() for text in picture.axes[0].texts]
+    assert words == ["1", "1  store all", "2", "2  each"]
     explained = [text.get_text() for text in picture.legends[0].get_texts()]
     assert explained == ["schedule, executed", "by torch", "predicted"]
     assert picture.axes[0].get_ylabel() == "peak beyond parameters and input (MiB)"

@@ -40,7 +40,6 @@ _LOOKS = {
 _NOT_HELD = Look("white")
 _EXECUTED, _BY_TORCH = ("o", style.LINE_COLORS[0]), ("s", style.LINE_COLORS[1])
 """Marker and colour of a point: of a schedule, and of what torch has built in."""
-_NAMES_RISE_DEGREES = 30
 _STATE_HEIGHT, _GRADIENT_HEIGHT = 0.55, 0.3
 """Of a row of the grid, whose height is 1."""
 
@@ -105,7 +104,7 @@ def describe_schedule(
 
 
 def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
-    """Draw what each strategy holds against what it computes: predicted rings around measured dots.
+    """Draw memory over FLOPs, a point for each strategy: predicted rings around measured dots.
 
     Args:
         points: one per strategy; the first is the one that FLOPs are compared with.
@@ -121,7 +120,7 @@ def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
             _draw_point(axes, number, point, least, unit)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.margins(x=0.12, y=0.15)  # names need room
+        axes.margins(x=0.06, y=0.12)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
             axis.set_minor_formatter(StrMethodFormatter("{x:,g}"))
@@ -244,7 +243,7 @@ def _draw_node(axes: Axes, x: float, y: float, name: str, look: Look) -> None:
 
 
 def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: MemoryUnit) -> None:
-    """A ring where a strategy was predicted, a dot where it was measured, its number and name."""
+    """A ring where a strategy was predicted, a dot where it was measured; its number and name."""
     marker, color = _BY_TORCH if point.by_torch else _EXECUTED
     axes.plot(
         point.predicted_flops / least,
@@ -257,14 +256,13 @@ def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: Memo
     )
     measured = point.flops / least, unit.of(point.peak_bytes)
     axes.plot(*measured, marker=marker, markersize=5, color=color, linestyle="none")
-    axes.annotate(
+    axes.annotate(str(number), measured, xytext=(8, 4), textcoords="offset points")
+    axes.text(
+        1.02,
+        0.96 - 0.085 * (number - 1),
         f"{number}  {point.strategy}",
-        measured,
-        xytext=(8, 7),
-        textcoords="offset points",
+        transform=axes.transAxes,
         fontsize=style.SMALL_FONT_SIZE,
-        rotation=_NAMES_RISE_DEGREES,  # points are close, and names beside them would overlap
-        rotation_mode="anchor",
     )
 
 
