@@ -17,6 +17,7 @@ from vramlab_course.lessons.l02_pages_and_blocks.picture import draw_hierarchy
 from vramlab_course.lessons.l07_inference.picture import draw_pages
 from vramlab_course.lessons.l11_sequence_length.picture import draw_tiles
 from vramlab_course.lessons.l13_gradient_accumulation.picture import draw_accumulation
+from vramlab_course.lessons.l15_mixed_precision.picture import draw_mixed_precision
 from vramlab_course.lessons.l16_lean_optimizers.picture import draw_states
 from vramlab_course.lessons.l17_offloading.picture import Trip, draw_travel
 from vramlab_course.lessons.l19_dp_and_ddp.overlap_picture import draw_overlap
@@ -126,6 +127,11 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         "4 micro-batches share room for the activations of one: 2 GiB",
         (".grad\n3 GiB", "backward\nwrites", "backward\nadds"),
     ),
+    "mixed precision": (
+        lambda: draw_mixed_precision({"weights": 4, "gradients": 4, "AdamW": 8}),
+        "Mixed precision: products in 16 bits, everything that lasts in float32",
+        ("4 B", "2 B", "8 B", "times the\nloss scale"),
+    ),
     "travel": (
         lambda: draw_travel(PLACES, [Trip("gradients", GIB, "GPU", "host")], title="Halves"),
         "Halves",
@@ -227,6 +233,14 @@ def test_activations_and_gradients_are_as_high_as_their_bytes() -> None:
     assert first.get_width() == grad.get_width()
     assert first.get_height() == pytest.approx(3 * grad.get_height())
     assert (second.get_height(), again.get_height()) == (first.get_height(), grad.get_height())
+
+
+def test_tensors_of_mixed_precision_are_as_wide_as_their_bytes() -> None:
+    picture = draw_mixed_precision({"weights": 4, "gradients": 4, "AdamW": 8})
+    areas = [patch for patch in picture.axes[0].patches if isinstance(patch, Rectangle)]
+    widths = [area.get_width() / areas[0].get_width() * 4 for area in areas]
+    assert widths == pytest.approx([4, 2, 4, 8])  # weights, their casts, gradients, states
+    assert len({area.get_height() for area in areas}) == 1
 
 
 def test_stages_of_zero_are_as_wide_as_their_bytes() -> None:
