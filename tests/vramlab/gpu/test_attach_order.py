@@ -23,6 +23,8 @@ from vramlab import attachment
 from vramlab.gpu import VirtualGPU, attached
 from vramlab.gpu.attached_gpus import ATTACHED
 
+pytestmark = pytest.mark.long
+
 T = TypeVar("T")
 
 NAMES = ("T4", "L4", "V100-16GB")

@@ -17,6 +17,8 @@ from warm_python import warm_children, warm_python
 
 from vramlab.gpu import VirtualGPU
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _started_of_warm_python() -> Iterator[None]:

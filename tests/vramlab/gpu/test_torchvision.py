@@ -8,8 +8,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 from markdown_blocks import environment
 from warm_python import warm_python
+
+pytestmark = pytest.mark.long
 
 EXTENSION = """\
 def _has_ops():

@@ -14,6 +14,8 @@ from vramlab.kernels import unconfirmed
 from vramlab.report.evidence import unsure_operators
 from vramlab.report.summary import Fit
 
+pytestmark = pytest.mark.long
+
 HEAD = """\
 import math, torch
 model = torch.nn.Linear(64, 64).cuda()

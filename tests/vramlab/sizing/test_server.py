@@ -17,6 +17,8 @@ from vramlab import catalogue
 from vramlab.sizing.runs import UnusableRun, run_once
 from vramlab.sizing.server import RunServer
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """\
 import atexit, random, sys, torch
 atexit.register(lambda: open("ended", "w").close())

@@ -15,6 +15,8 @@ from vramlab.testing.golden import golden_path
 from vramlab.testing.limits import Limit, Request, UnusableMark
 from vramlab.units import GIB, MIB
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 
 TESTS = """
