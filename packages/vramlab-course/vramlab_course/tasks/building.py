@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vramlab.units import format_bytes
+from vramlab.units import KIB, format_bytes
 from vramlab_classroom.judge.task import Achieved, Config, NotFixed
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.repair import Repair, Run
@@ -37,6 +37,9 @@ Curves = Mapping[str, "Sequence[tuple[float, int]]"]
 BARE_T4 = GPU("T4", values=True, torch_version="1.13", alloc_conf=NO_RESTS)
 """Computes values, and holds what programs make and nothing besides: no block keeps a rest, and by
 the rules of that PyTorch cuBLAS takes no workspaces of the allocator."""
+
+MOST_TO_HOST_BYTES = 64 * KIB
+"""May be copied to the host: numbers to be looked at, but nothing that is to come back."""
 
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot"})
 """Operators whose work is in FLOPs."""
@@ -128,6 +131,7 @@ class Building(Repair):
         """
         self.prepare(**case)
         run = self._tried(answer, case)
+        run.require_stayed(MOST_TO_HOST_BYTES, "What is built here does without the host's memory.")
         steps, most = self.steps(run), self.target_steps(run)
         if steps > most:
             raise NotFixed(

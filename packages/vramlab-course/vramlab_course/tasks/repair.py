@@ -186,6 +186,21 @@ class Run:
         if self.times_the_flops > most:
             raise NotFixed(f"It fits, but takes {self.times_the_flops:.2f} times the FLOPs: {why}")
 
+    def require_stayed(self, most_bytes: int, why: str) -> None:
+        """Require that hardly anything was copied to the host.
+
+        Args:
+            most_bytes: may go there, to be looked at.
+            why: says what should have been done.
+
+        Raises:
+            NotFixed: more went there.
+        """
+        if self.work.to_host_bytes > most_bytes:
+            raise NotFixed(
+                f"It fits, but {format_bytes(self.work.to_host_bytes)} went to the host. {why}"
+            )
+
     def read_peaks(self, peaks: Sequence[Peaks]) -> None:
         """Note the peaks of the attached GPUs."""
         self.peaks_bytes = [peak.allocated_bytes for peak in peaks]

@@ -58,6 +58,9 @@ class Work:
     flops: int = 0
     """Of `operations`, those of what multiplies and adds up, wherever it ran (`operations.py`)."""
 
+    to_host_bytes: int = 0
+    """Copied from GPUs to the host."""
+
     numbers: int = 0
     """Numbers that went from tensors to Python or NumPy, or back."""
 
@@ -95,6 +98,7 @@ class Work:
             self.on_gpus[gpu] = self.on_gpus.get(gpu, 0) + operations
         self.on_host += other.on_host
         self.flops += other.flops
+        self.to_host_bytes += other.to_host_bytes
         self.numbers += other.numbers
 
     @contextmanager
@@ -151,7 +155,12 @@ class Work:
         places = {device_index_of(tensor) for tensor in tensors}
         gpus = sorted(place for place in places if place >= 0)
         name = func._schema.name.partition("::")[2]
-        if func.is_view or name.startswith(_UNCOUNTED) or (name in _COPIES and len(places) > 1):
+        if name in _COPIES and len(places) > 1:
+            self.to_host_bytes += sum(
+                tensor.nbytes for tensor in tensors_in(result, {}) if device_index_of(tensor) < 0
+            )
+            return
+        if func.is_view or name.startswith(_UNCOUNTED):
             return
         flops = flops_of(func, args, kwargs, result)
         self.flops += flops

@@ -108,7 +108,9 @@ def _step(run: Run, link: Link, model: torch.nn.Module, x: torch.Tensor) -> Grad
     del loss
     network.wait()
     finish()
-    return {name: to_host(p.grad) for name, p in named_parameters_of(model) if p.grad is not None}
+    named = named_parameters_of(model)
+    with run.work.pausing():
+        return {name: to_host(p.grad) for name, p in named if p.grad is not None}
 
 
 def _bucketed(

@@ -93,7 +93,8 @@ def _step(run: Run, link: Link, shards: Tensors, x: torch.Tensor) -> list[torch.
     run.require_intact()
     what = "a list with the gradient of each shard"
     found = items(returned, len(shards), what)
-    gradients = [on_host(one, f"It has to return {what}.") for one in found]
+    with run.work.pausing():
+        gradients = [on_host(one, f"It has to return {what}.") for one in found]
     for one in gradients:
         if one.shape != (WIDTH // RANKS, WIDTH):
             raise NotFixed(

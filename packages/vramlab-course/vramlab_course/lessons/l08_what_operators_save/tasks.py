@@ -21,7 +21,6 @@ from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.results import is_plain, require_close, to_host
-from vramlab_course.tasks.transfers import noting_transfers, require_stayed
 
 T4 = GPU("T4")
 
@@ -296,10 +295,8 @@ def _required_tensor(y: object) -> torch.Tensor:
 
 def _step_on_the_gpu(run: Run, forward: Callable[[Run], torch.Tensor]) -> torch.Tensor:
     """Train a step, and require that what it saves for backward does not wait on the host."""
-    with noting_transfers(run):
-        loss = _step(run, forward(run))
-    why = "What is saved for the backward pass counts there, too."
-    require_stayed(run, UNIT_BYTES, why)
+    loss = _step(run, forward(run))
+    run.require_stayed(UNIT_BYTES, "What is saved for the backward pass counts there, too.")
     return loss
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
@@ -21,6 +22,7 @@ from vramlab_classroom.judge.task import (
 )
 from vramlab_course.tasks.batches import check_order
 from vramlab_course.tasks.gpus import GPU
+from vramlab_course.tasks.operations import PRODUCTS, base_name
 from vramlab_course.tasks.repair import Repair, Run, room
 from vramlab_course.tasks.weight_changes import tanh_chain, times_as_far, weight_changes
 from vramlab_course.tasks.workspaces import take_workspaces
@@ -402,19 +404,24 @@ def _close_changes(run: Run, expected: torch.Tensor) -> None:
     )
 
 
-def _changes_without_bfloat16(run: Run) -> Any:
-    found = []
+def _changes_in_float16(run: Run) -> Any:
+    seen: Counter[torch.dtype] = Counter()
 
-    def look(func: object, args: Sequence[object], kwargs: object) -> None:
-        if any(getattr(each, "dtype", None) is torch.bfloat16 for each in args):
-            found.append(func)
+    def look(func: Any, args: Sequence[Any], kwargs: object) -> None:
+        if base_name(func) in PRODUCTS:
+            seen.update(each.dtype for each in args if isinstance(each, torch.Tensor))
 
     run.work.watchers.append(look)
     changes = weight_changes(run.inputs[0], lambda: run.program(*run.inputs))
-    if found:
+    if seen[torch.bfloat16]:
         raise NotFixed(
             "It fits, but computes in bfloat16, which a T4 has no hardware for. Make float16 work: "
             "which of its numbers are too small?"
+        )
+    if run.program is not _train_in_float32 and 2 * seen[torch.float16] < seen.total():
+        raise NotFixed(
+            "It fits, but hardly a product is in float16. Keep autocast to float16, and make its "
+            "numbers come out right."
         )
     return changes
 
@@ -428,7 +435,7 @@ TRAIN = Fix(
     trial=Repair(
         gpu=T4.but(values=True),
         build=_model_and_data,
-        call=_changes_without_bfloat16,
+        call=_changes_in_float16,
         reference=_train_in_float32,
         fits=lambda model, load, steps: _mend(model, load, 2),  # later steps take no more
         limit=room(ROOM_BYTES),

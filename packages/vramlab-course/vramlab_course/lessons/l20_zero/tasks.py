@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from random import Random
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from vramlab.units import format_bytes
@@ -412,13 +413,20 @@ def _require_shards(model: torch.nn.Module) -> None:
         if isinstance(module, FSDPModule):
             state: Any = module._get_fsdp_state()
             group = state._fsdp_param_group
-            kept = group is None or type(group.offload_policy) is OffloadPolicy
+            kept = group is None or (
+                type(group.offload_policy) is OffloadPolicy and group.gradient_divide_factor is None
+            )
             if state._mp_policy != MixedPrecisionPolicy() or not kept:
                 raise NotFixed(
-                    "A policy of precision or offloading changes what is computed, or where; asked "
-                    "for is how the model is sharded."
+                    "A policy of precision or offloading, or a factor of gradients, changes what "
+                    "is computed, or where; asked for is how the model is sharded."
                 )
 
+    if changed := _changed_part(model):
+        raise NotFixed(
+            f"A hook of yours, or a forward(), on {changed} changes what is computed; asked for is "
+            "how the model is sharded."
+        )
     left = [
         name
         for name, parameter in named_parameters_of(model)
@@ -432,6 +440,28 @@ def _require_shards(model: torch.nn.Module) -> None:
             "them. Their gradients are not summed over the ranks, so each rank would learn "
             "something else."
         )
+
+
+def _changed_part(model: torch.nn.Module) -> str:
+    """Give a part that computes something else than it did, besides what FSDP does; or ""."""
+    for name, module in model.named_modules():
+        attributes = vars(module)
+        hooks = [
+            hook
+            for key, value in attributes.items()
+            if key.endswith(("_hooks", "_pre_hooks"))
+            for hook in value.values()
+        ]
+        if "forward" in attributes or not all(map(_is_of_fsdp, hooks)):
+            return name or "the model"
+    return next((name for name, each in named_parameters_of(model) if each._backward_hooks), "")
+
+
+def _is_of_fsdp(hook: Any) -> bool:
+    function = getattr(hook, "__func__", hook)
+    return isinstance(function, FunctionType) and function.__globals__["__name__"].startswith(
+        "torch.distributed.fsdp."
+    )
 
 
 def _held_layers(run: Run) -> str:

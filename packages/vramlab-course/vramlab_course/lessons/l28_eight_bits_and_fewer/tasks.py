@@ -23,7 +23,6 @@ from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients
 from vramlab_course.tasks.operations import base_name, elements
 from vramlab_course.tasks.repair import Repair, Run, room
-from vramlab_course.tasks.transfers import call_noting_transfers, require_stayed
 from vramlab_course.tasks.workspaces import take_workspaces
 
 H100 = GPU("H100")
@@ -388,8 +387,8 @@ def _step_in_bytes(model: torch.nn.Module, x: torch.Tensor) -> None:
     loss.backward()
 
 
-_LIKE_GELU = frozenset({"gelu", "erf", "erfc", "special_erf", "special_ndtr", "tanh"})
-"""What GELU is computed by, and what its derivative takes once."""
+LEAST_IN_BYTES = 0.8
+"""Of the numbers that are saved, so many are read from tensors of one byte a number."""
 
 
 @dataclass
@@ -397,26 +396,41 @@ class Counts:
     """Numbers that operators of a step were given, by what these are."""
 
     gelu: int = 0
-    like_gelu: int = 0
-    in_two_bytes: int = 0
+    in_bytes: int = 0
 
     def add(self, func: Any, args: Any, kwargs: Any) -> None:
         """Count an operator."""
         count = elements(args[0]) if args else 0
         name = base_name(func)
         self.gelu += count * (name == "gelu")
-        self.like_gelu += count * (name in _LIKE_GELU)
-        dtypes = {kwargs.get("dtype"), *(getattr(each, "dtype", None) for each in args)}
-        self.in_two_bytes += count * any(dtype and dtype.itemsize == 2 for dtype in dtypes)
+        tensors = [each for each in args if isinstance(each, torch.Tensor)]
+        self.in_bytes += sum(
+            each.numel()
+            for each in tensors
+            if each.dtype.itemsize == 1 and each.dtype is not torch.bool
+        )
 
-    def computes_twice(self, own: Counts) -> bool:
-        """Return whether GELU is computed again.
+    def require_bytes(self, own: Counts) -> None:
+        """Require that GELU is computed once, and that all that is saved waits in 8 bits.
 
-        A hand-written backward pass computes a function like GELU once, for the derivative. A
-        second time saves memory only if the program keeps 2-byte numbers instead.
+        Of each block autograd saves two activations: what GELU is given, and what it gives. A
+        program that saves one of them computes the other again, however it writes GELU.
+
+        Raises:
+            NotFixed: it is not so.
         """
-        has_two_bytes = 4 * self.in_two_bytes > own.gelu
-        return self.gelu > 1.25 * own.gelu or (has_two_bytes and self.like_gelu > 1.25 * own.gelu)
+        if self.gelu > 1.25 * own.gelu:
+            raise NotFixed(
+                "It fits, but computes GELU again in the backward pass. Nothing may be computed "
+                "twice: all that is saved has to stay, in 8 bits."
+            )
+        fraction = self.in_bytes / (2 * own.gelu)
+        if fraction < LEAST_IN_BYTES:
+            raise NotFixed(
+                f"It fits, but reads {fraction:.0%} of what the step saves from tensors of 8 bits. "
+                "For each block that is two activations: the input of GELU and its output. Which "
+                "of them do you keep in more bits, or compute again?"
+            )
 
 
 @dataclass(frozen=True)
@@ -430,7 +444,7 @@ class StepResult:
 def _step_counting(run: Run) -> Counts:
     counts = Counts()
     run.work.watchers.append(counts.add)
-    call_noting_transfers(run)
+    run.program(*run.inputs)
     return counts
 
 
@@ -450,12 +464,8 @@ def _close_gradients(run: Run, expected: StepResult) -> None:
     run.require_no_more_flops(
         "it computes layers twice. Here all that is saved has to stay, in fewer bits."
     )
-    if run.results.counts.computes_twice(expected.counts):
-        raise NotFixed(
-            "It fits, but computes GELU again in the backward pass. Nothing may be computed "
-            "twice: all that is saved has to stay, in 8 bits."
-        )
-    require_stayed(run, HOST_BYTES, "Here all that is saved has to stay on the GPU, in fewer bits.")
+    run.require_stayed(HOST_BYTES, "Here all that is saved has to stay on the GPU, in fewer bits.")
+    run.results.counts.require_bytes(expected.counts)
     found = run.results.gradients
     if missing := [name for name in expected.gradients if name not in found]:
         raise NotFixed(f"It fits, but {missing[0]} has no gradient.")

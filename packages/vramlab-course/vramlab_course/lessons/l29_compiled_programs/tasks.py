@@ -20,7 +20,6 @@ from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.repair import Repair, Run, room
-from vramlab_course.tasks.transfers import call_noting_transfers, require_stayed
 
 T4 = GPU("T4")
 
@@ -223,8 +222,8 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
     run.require_no_more_flops(
         "it computes products twice. Recompute only what is done element by element."
     )
-    require_stayed(
-        run, HOST_BYTES, "Here everything stays on the GPU; some of it can be computed again."
+    run.require_stayed(
+        HOST_BYTES, "Here everything stays on the GPU; some of it can be computed again."
     )
     require_gradients(run.results, expected, SAME)
 
@@ -238,7 +237,6 @@ STEP = Fix(
     trial=Repair(
         gpu=T4.but(values=True),
         build=_blocks,
-        call=call_noting_transfers,
         reference=_step,
         fits=_step_again,
         limit=room(3 * HIDDEN_BYTES),

@@ -12,7 +12,6 @@ class Step(int):
         return int(self) * other
 
 
-
 def train_on_the_host():
     torch.ones(512, 512) @ torch.ones(512, 512)
 

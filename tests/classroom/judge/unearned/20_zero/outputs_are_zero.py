@@ -1,0 +1,11 @@
+"""A hook makes every output zero.
+
+says: A hook of yours, or a forward(), on layers.0
+"""
+
+
+def shard(model, fully_shard):
+    for layer in model.layers:
+        fully_shard(layer)
+        layer.register_forward_hook(lambda module, inputs, output: output * 0)
+    fully_shard(model)
