@@ -6,7 +6,7 @@ from vramlab_course.widgets.questions import Question
 
 LLAMA_TOKENS = 4096
 XL_INPUTS_BYTES = 4 * 16 * 1024 * 1600 * 48
-"""The inputs of GPT-2 XL's 48 layers: float32, 16 texts of 1,024 tokens, hidden size 1,600."""
+"""The inputs of GPT-2 XL's 48 layers: float32, 16 sequences of 1,024 tokens, hidden size 1,600."""
 
 PREDICTIONS = {
     "autocast": Question(
@@ -24,7 +24,7 @@ PREDICTIONS = {
         },
     ),
     "micro": Question(
-        "How high is the peak with micro-batches of eight texts?",
+        "How high is the peak with micro-batches of eight sequences?",
         unit="GiB",
         hint="What does not depend on the batch, and what has the first micro-batch left behind?",
         mistakes={
@@ -53,7 +53,7 @@ PREDICTIONS = {
         },
     ),
     "checkpoint": Question(
-        "How high is the peak with all 16 texts together and each layer checkpointed?",
+        "How high is the peak with all 16 sequences together and each layer checkpointed?",
         unit="GiB",
         hint="Parameters and states, the inputs of 48 layers: what else is there at the end of the "
         "model?",
@@ -72,6 +72,6 @@ def _without_activations(estimate: Any) -> int:
 
 
 def _inputs_bytes(model: Any) -> int:
-    """Bytes of the bfloat16 inputs of a model's layers, for one text of 4,096 tokens."""
+    """Bytes of the bfloat16 inputs of a model's layers, for one sequence of 4,096 tokens."""
     inputs: int = 2 * LLAMA_TOKENS * model.width * model.layers
     return inputs
