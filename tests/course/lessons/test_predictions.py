@@ -56,8 +56,8 @@ def test_questions_lead_to_the_answer(number: str) -> None:
         ("04.image", "58.12", 69.4, "You counted the outputs alone."),
         # 40 + 40 + 80 + 80 = 240, and the allocator happens to have reserved 242 MiB.
         ("05.forward", "240", 168.125, "You counted y twice."),
-        # Four layers of 4 MiB, without the last one's: 16 - 4 = 12.
-        ("13.second", "12", 16.0, "The last layer's old gradient counts, too"),
+        # Gradients of 4, 4 and 8 MiB: (4 + 4 + 8 + 8) - (8 + 4) = 12; without the new one, 4.
+        ("13.second", "4", 12.0, "You left out the last layer's new gradient."),
     ],
 )
 def test_natural_answers_are_named(

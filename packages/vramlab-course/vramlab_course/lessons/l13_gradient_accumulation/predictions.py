@@ -7,13 +7,17 @@ PREDICTIONS = {
     "second": Question(
         "How much higher is the peak of the second micro-batch?",
         unit="MiB",
-        hint="At both peaks the last layer's new gradient has just been computed. Which gradients "
-        "does the second micro-batch find beside it?",
+        hint="Which gradients are in memory at each of the two peaks, old and new?",
         mistakes={
-            "The last layer's old gradient counts, too: the new one is computed beside it, and "
-            "added only then.": 12 * MIB,
-            "That is one layer's gradient. Those of the other layers stay as well.": 4 * MIB,
-            "Activations are freed after each micro-batch. What stays?": 0,
+            "You counted all gradients. Two of them are in memory at the first peak, too.": 16
+            * MIB,
+            "You left out the last layer's new gradient. It is computed beside the old one.": (
+                4 * MIB
+            ),
+            "That is every gradient at the second peak. Which ones are there at the first?": (
+                24 * MIB
+            ),
+            "Activations are freed after each micro-batch, but gradients stay.": 0,
         },
     ),
     "itself": Question(
