@@ -23,7 +23,7 @@ help:
 	@echo 'make lab        install what the course needs (first run) and open the start page'
 	@echo 'make test       run every test'
 	@echo 'make test-fast  run the quick tests of the engine, in under two minutes on two cores'
-	@echo 'make check      check lint, types, and whether generated files are up to date'
+	@echo 'make check      check lint, types, wording, and whether generated files are up to date'
 	@echo 'make matrix     run every test on every Python and PyTorch that noxfile.py names'
 	@echo 'make native     set up the native engine (Linux; downloads 1 GB), and test it'
 	@echo 'make operators  compare every operator of PyTorch on both engines; takes half an hour'
@@ -49,6 +49,7 @@ check: environment
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy vramlab packages benchmarks
+	@$(BIN)/python .ci/plain_english.py
 	@$(BIN)/python -m docs.builder.colab --check
 	@$(BIN)/python -m vramlab_classroom.nbgrader.release --check
 	@$(BIN)/python -m benchmarks.pages --check

@@ -18,19 +18,14 @@ from pathlib import Path
 WORDS = {
     r"anew": "again, from scratch",
     r"mend(?:s|ed|ing)?": "fix",
-    r"(?:held|holds?) (?:\w+ ){0,4}against": "compare with",
-    r"whoever": "name the subject",
-    r"nobody(?:'s)?": "name the subject, or use the passive",
-    r"somebody(?:'s)?": "someone, or name the subject",
-    r"likewise|thereof|thereby|therein|wherein|hereby": "repeat the noun",
+    r"h(?:old|olds|eld) (?:\w+ ){0,4}against": "compare with",
+    r"likewise|thereof|thereby|therein|wherein|hereby|herein|whereof": "repeat the noun",
     r"by lot": "at random",
     r"at hand": "available",
-    r"once more": "again",
-    r"in (?:the )?place of": "instead of",
-    r"(?:gives?|gave) (?:it |them )?(?:back|out)": "free, release, return or allocate",
-    r"that is not there": "name what is missing",
-    r"where there is (?:none|no)": "without a ..., if ... is missing",
-    r"can be (?:had|asked)": "is available, interactive",
+    r"in the place of": "instead of",
+    r"in want of|befits|heretofore|hitherto": "plain words",
+    r"can be had": "is available",
+    r"timelines? that can be asked": "interactive timeline",
 }
 FOUND = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): better for word, better in WORDS.items()}
 MEANT = "plain-english: ok"

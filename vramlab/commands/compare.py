@@ -1,4 +1,4 @@
-"""`vramlab compare`: hold the virtual GPU against a recording of a real one.
+"""`vramlab compare`: compare the virtual GPU with a recording from a real GPU.
 
 $ vramlab compare assets/recordings/h200-torch2.11.0.json
 $ vramlab compare assets/recordings/h200-torch2.11.0.json --only gpt2 --verbose
@@ -22,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `compare` to the command line."""
     parser = subparsers.add_parser(
         "compare",
-        help="hold the virtual GPU against a recording of a real one",
+        help="compare the virtual GPU with a recording from a real GPU",
         description="Run what was recorded on a virtual GPU of the same model, by the rules of the "
         "same PyTorch, and compare to the byte. Ends with status 1 if something differs that is "
         "no known difference.",

@@ -158,7 +158,7 @@ def _add_serving(group: argparse._ArgumentGroup) -> None:
         "--tensor the GPUs that share it",
     )
     group.add_argument("--weights", metavar="DTYPE", help="float32, float16, bfloat16 or float8")
-    group.add_argument("--cache", metavar="DTYPE", help="of keys and values; likewise")
+    group.add_argument("--cache", metavar="DTYPE", help="of keys and values")
     group.add_argument("--page", type=int, metavar="TOKENS", help="of the cache (default: 16)")
     group.add_argument(
         "--utilization", type=float, help="share of the memory that is taken (default: 0.9)"

@@ -20,7 +20,7 @@ INSIDE = "--simulate-inside"
 def simulate_natively(plan: Plan, stage: int, choice: Choice, words: Sequence[str]) -> Simulation:
     """Run two steps of the first rank of a stage on the native engine.
 
-    The process that is started makes the plan anew: a model of one's own is code.
+    The process that is started makes the plan again: a model of one's own is code.
 
     Args:
         plan: what to carry out.

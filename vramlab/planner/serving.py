@@ -7,7 +7,7 @@ layers. A request holds whole pages, so that a part of its last one is unused.
 Sources: PagedAttention (arXiv 2309.06180) for pages; GQA (arXiv 2305.13245); MLA, which keeps one
 compressed vector per token for all heads (arXiv 2405.04434 §2.1). vLLM 0.18 for the rest:
 `SlidingWindowSpec` in vllm/v1/kv_cache_interface.py, `gpu_memory_utilization` and `block_size` in
-vllm/config/cache.py. tests/vramlab/planner/test_serving.py holds sums against what vLLM printed.
+vllm/config/cache.py. tests/vramlab/planner/test_serving.py compares sums with what vLLM printed.
 
 Knows nothing of torch.
 """

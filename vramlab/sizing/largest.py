@@ -1,7 +1,7 @@
 """The largest value of a program's own option, such as its batch size, that fits on a GPU.
 
 The peak is mostly a line in the batch size, and a parabola in a sequence length. So few runs say
-where it crosses the memory; the value there is tried, and the curve is drawn anew until a value
+where it crosses the memory; the value there is tried, and the curve is fitted again until a value
 fits and the next does not.
 """
 

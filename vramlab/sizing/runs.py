@@ -34,7 +34,7 @@ class RunOutcome:
     peak_allocated_bytes: int
     """Of the GPU that needed most; when memory ran out, until then."""
     peak_reserved_bytes: int
-    """Likewise."""
+    """Peak of reserved memory on the same GPU."""
     context_bytes: int
     """The CUDA context of a GPU."""
     gpu_facts: frozenset[str] | None

@@ -405,7 +405,7 @@ def test_a_disk_that_fills_up_is_told_and_nothing_is_lost(
             run(folder)
     assert f"{told.value}" == (
         "autograded/second cannot be written: No space left on device. "
-        "Nothing that was marked is lost: mend this, and run again"
+        "No results were lost. Fix this problem and run the command again"
     )
     assert f"second {EXERCISE}" not in gradebook_of(folder)
     assert run(folder).graded == 2

@@ -38,7 +38,7 @@ class NotingModel(GPUModel):
         return value
 
     def forget(self) -> None:
-        """Begin anew: what was read until now, vramlab has read."""
+        """Start again: what was read until now, vramlab has read."""
         self.__dict__["_asked"].clear()
 
     def asked(self, by_size: bool) -> tuple[str, ...]:

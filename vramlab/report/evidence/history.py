@@ -1,4 +1,4 @@
-"""Every block of a run, for a timeline that can be asked.
+"""Every block of a run, for an interactive timeline.
 
 `PeakWatch` forgets blocks that no longer matter, so that a run may be long. Whoever wants the whole
 timeline keeps them:

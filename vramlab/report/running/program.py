@@ -143,7 +143,7 @@ def _run_file(path: str) -> dict[str, Any]:
 def _command_line_of(program: Program) -> Iterator[None]:
     """Give the program the sys.argv and sys.path that python would; undone afterwards.
 
-    Its own folder (the current one for a module) comes first in sys.path, in the place of
+    Its own folder (the current one for a module) comes first in sys.path, instead of
     vramlab's command, unless python was told not to do so (`python -P`).
     """
     argv, path = sys.argv, sys.path[:]

@@ -1,4 +1,4 @@
-"""A run's report as a page: one file that opens anywhere, with timelines that can be asked."""
+"""A run's report as a page: one file that opens anywhere, with interactive timelines."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def words(text: str) -> frozenset[str]:
 
 
 class NotAllowed(VramlabError):
-    """An answer uses something that is not there for answers; the message says what."""
+    """An answer uses something that answers may not use; the message says what."""
 
 
 CLOSED_PREFIXES = ("ag_", "co_", "cr_", "f_", "func_", "gi_", "tb_")

@@ -60,7 +60,7 @@ def run(request: Mapping[str, Any]) -> Reply:
 
 
 def prepare(asked: Mapping[str, Any]) -> None:
-    """Run the programs of ours that a repair is held against, once for all answers to a case, and
+    """Run our own programs, with which a repair is compared, once for all answers to a case, and
     make the vocabulary of repairs.
 
     In the server: every fork has their results then. Not where there is a GPU, since backward

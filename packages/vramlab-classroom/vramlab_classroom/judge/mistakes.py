@@ -34,7 +34,7 @@ Changed = tuple[str, Mapping[str, Any]]
 
 
 class Mistakes(tuple[Mistake, ...]):
-    """The mistakes of a task, and the answer that they are held against."""
+    """The mistakes of a task, and the answer that they are compared with."""
 
     reference: Callable[..., object]
     """The right answer, for naming mistakes only."""

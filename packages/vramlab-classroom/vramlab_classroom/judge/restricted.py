@@ -44,7 +44,7 @@ def load(source: str, vocabulary: Vocabulary) -> dict[str, Any]:
     """Run an answer's source in a namespace of its own, and return that namespace.
 
     Raises:
-        NotAllowed: it uses something that is not there for answers.
+        NotAllowed: it uses something that answers may not use.
         SyntaxError: it is not Python.
         Exception: whatever its top level raises.
     """

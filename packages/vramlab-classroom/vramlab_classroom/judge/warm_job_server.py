@@ -20,7 +20,7 @@ from vramlab.context import Closing
 from vramlab_classroom.sandbox.packages import search_path
 
 VARIABLE = "VRAMLAB_WARM_JOB_SERVER"
-"""Environment variable with the path of the socket at which pools can be had."""
+"""Environment variable with the path of the socket that hands over pools."""
 
 
 class WarmJobServer(Closing):
@@ -56,7 +56,7 @@ class WarmJobServer(Closing):
 
 
 def connect(address: str | os.PathLike[str]) -> socket.socket:
-    """Connect to where pools can be had.
+    """Connect to the socket that hands over pools.
 
     Raises:
         OSError: there is none any more.

@@ -206,7 +206,7 @@ def _canvas_keys(row: Row) -> list[str]:
 def _moodle_keys(row: Row) -> list[str]:
     """Give what a student may be known by here, the surest first.
 
-    Moodle numbers its participants anew for each assignment, so a number tells two students of one
+    Moodle numbers its participants again for each assignment, so a number tells two students of one
     name apart only where it is part of their ids.
     """
     name_id = student_id(row.get("Full name", ""))

@@ -117,7 +117,7 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
         return nb, resources
 
     def _judge(self) -> Judge:
-        """Give the one judge of this process: nbgrader makes its steps anew for every notebook."""
+        """Give the one judge of this process: nbgrader makes new steps for every notebook."""
         command, warning = self.pool_command()
         if warning:
             _warn_once(self.log, warning)

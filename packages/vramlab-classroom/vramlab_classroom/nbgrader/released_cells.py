@@ -108,7 +108,7 @@ def restore(cells: Iterable[Cell], released: Sequence[ReleasedCell]) -> list[Cel
     """Give every released cell its metadata, drop that of all others, add those that are missing.
 
     An answer's cell that lost its metadata needs none: answers are found by what they bind. A
-    setup cell stands above all that a learner wrote, so that whatever she binds anew holds.
+    setup cell stands above all that a learner wrote, so that her own definitions count.
 
     Args:
         cells: of a submission, in nbformat 4; they are changed.

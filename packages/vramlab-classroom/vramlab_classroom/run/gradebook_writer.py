@@ -235,7 +235,7 @@ class Book(Closing):
         except DBAPIError as error:
             raise GradebookError(
                 f"the gradebook {_shown(self._course.db_url)} cannot be used: {error.orig}. "
-                "Nothing that was marked is lost: mend this, and run again"
+                "No results were lost. Fix this problem and run the command again"
             ) from error
         except SQLAlchemyError as error:
             raise GradebookError(
@@ -249,7 +249,7 @@ class Book(Closing):
         except OSError as error:
             raise GradebookError(
                 f"{error.filename or 'a file'} cannot be written: {error.strerror}. "
-                "Nothing that was marked is lost: mend this, and run again"
+                "No results were lost. Fix this problem and run the command again"
             ) from error
 
 

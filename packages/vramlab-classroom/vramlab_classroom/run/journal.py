@@ -201,8 +201,8 @@ class Journal(Closing):
             yield
         except sqlite3.Error as error:
             raise JournalError(
-                f"the journal {self._path} cannot be used: {error}. Nothing that it holds is lost: "
-                "mend this, and run again"
+                f"the journal {self._path} cannot be used: {error}. No results were lost. "
+                "Fix this problem and run the command again"
             ) from error
 
 

@@ -318,7 +318,7 @@ class _Run:
             self._regraded.add(assignment)
             self._progress.say(
                 f"{assignment} has changed since it was graded (its cases, its points, the seed, "
-                "or the code that judges): it is graded anew"
+                "or the code that judges): grading it again"
             )
 
     def _is_valid(self, entry: Entry, digest: str, problem: str) -> bool:

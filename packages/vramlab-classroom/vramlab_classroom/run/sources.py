@@ -1,8 +1,8 @@
 """What the package's own source says about a verdict: a digest of all code that comes to it.
 
-A mended task, or a mended rule of the virtual GPU that it measures on, makes verdicts void. A
-mended comment, docstring or layout does not, nor does a module that has no part in judging: a
-class should not be graded anew for these.
+A fixed task, or a fixed rule of the virtual GPU that it measures on, makes verdicts void. A
+changed comment, docstring or layout does not, nor does a module that has no part in judging: a
+class should not be graded again for these.
 """
 
 from __future__ import annotations

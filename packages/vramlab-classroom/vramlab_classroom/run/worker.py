@@ -44,7 +44,7 @@ _pool_is_busy = Lock()
 
 
 class UnfitWorkerError(VramlabError):
-    """A worker cannot grade as this run does; so none of its results can be had."""
+    """A worker cannot grade as this run does; so it delivers no results."""
 
 
 class OtherVersionsError(UnfitWorkerError):

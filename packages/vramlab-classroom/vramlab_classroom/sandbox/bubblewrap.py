@@ -10,7 +10,7 @@ all of their forks, for the day when one of that has a hole:
   environment and this package, all read-only, with a small private folder for temporary files. No
   submission, gradebook, solution or seed is in it, nor anybody's home.
 - `docker` and `podman`: the same in a container, from an image that the teacher has built from
-  `autograder/Containerfile`. This package is mounted, read-only, so a mended exercise needs no
+  `autograder/Containerfile`. This package is mounted, read-only, so a fixed exercise needs no
   new image.
 - `limits`: nothing around it. It works everywhere, and warns: an answer that breaks out can get at
   all files that the teacher can; a repaired program at the network, too; and where there is no

@@ -1,6 +1,6 @@
 """What an experiment came to: its stages, and a finding for each published figure. Knows no torch.
 
-A finding holds one published number against what was predicted and measured, and passes a verdict.
+A finding compares one published number with the prediction and the measurement, with a verdict.
 Where the two differ, the difference is data as well: how much of it has which reason. A difference
 that the reasons do not account for, to the last printed digit, is unexplained.
 """

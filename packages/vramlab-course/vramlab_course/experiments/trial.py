@@ -122,7 +122,7 @@ class Trial:
             figure_id: of the published figure.
             measured: bytes where the unit is one of memory; else in the published unit; a word
                 where a word was published.
-            predicted: likewise, from a closed form.
+            predicted: the same, from a closed form.
             index: which number of the figure, where it has several.
             part: what that number is called.
             differences: why it differs here from what was published.

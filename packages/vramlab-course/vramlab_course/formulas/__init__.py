@@ -1,7 +1,7 @@
 """Predictions of GPU memory in closed form: small pure functions, bytes or counts out, as `int`.
 
 Nothing here is measured, and nothing imports torch: each function is arithmetic that fits on a
-sheet of paper, with its source. `vramlab_course.experiments` holds them against measurements.
+sheet of paper, with its source. `vramlab_course.experiments` compares them with measurements.
 What the core needs, too, lies there: a transformer's terms in `vramlab.programs`; sizes of blocks,
 collectives and times in `vramlab.cuda_rules`.
 

@@ -1,7 +1,7 @@
 """Blocks and segments of tensors that are allocated one after another and stay.
 
 The rules for one request are `vramlab.cuda_rules.sizes`; what is added here is where each block
-goes, without the allocator's engine (`vramlab.allocator`): tests hold each against the other.
+goes, without the allocator's engine (`vramlab.allocator`): tests compare the two.
 """
 
 from __future__ import annotations

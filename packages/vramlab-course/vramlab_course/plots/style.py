@@ -303,7 +303,7 @@ def write_label(axes: Axes, x: float, y: float, text: str, look: Look, pad: floa
     Args:
         axes: where.
         x: the label's middle, in data units.
-        y: likewise.
+        y: the same, in data units.
         text: what to write.
         look: of what is below.
         pad: how far around the text the hatch is left out, in points.

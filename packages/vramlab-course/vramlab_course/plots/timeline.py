@@ -448,7 +448,7 @@ def _mark_peak(
 _Point = tuple[float, float]
 """To the right and up, in inches from the axes' corner."""
 _Extent = tuple[float, float, float, float]
-"""Left, right, low, high, likewise."""
+"""Left, right, low, high, in the same units."""
 
 
 def _obstacles(

@@ -91,7 +91,7 @@ class Building(Repair):
     """Something to be built, and the targets that it has to reach."""
 
     peak: Callable[[Run], int] | None = lambda run: run.peak_bytes
-    """What is held against the target in bytes; by default the most that was allocated on a GPU."""
+    """What is compared with the target in bytes; by default the peak of allocated memory."""
 
     ran_out: Callable[[Run], str] = above_target
 
@@ -109,13 +109,13 @@ class Building(Repair):
     """What time is, in pictures."""
 
     held: str = "allocated"
-    """What is held against the target in bytes."""
+    """What is compared with the target in bytes."""
 
     bars: Callable[[Run], Sequence[RunBar]] = operators
     """What was done, for pictures."""
 
     curves: Callable[[Run], Curves] = allocated
-    """What was held meanwhile, likewise."""
+    """What was held meanwhile."""
 
     largest: Callable[[Run], str] = described
     """Says what is there at the peak of a run."""

@@ -29,7 +29,7 @@ def require_gradients(
 
     Args:
         found: of all parameters that have one.
-        expected: likewise.
+        expected: the right ones.
         tolerance: relative to each number, and to the largest of its tensor.
         hint: a sentence for who has others.
 

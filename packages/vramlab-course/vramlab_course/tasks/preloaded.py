@@ -2,7 +2,7 @@
 
 The catalogue, safetensors where that is installed, the look-up of operators, and the trial of what
 a virtual GPU assumes of PyTorch: half of the time of a small measurement, if every fork did it
-anew. Nothing of it depends on what is measured.
+again. Nothing of it depends on what is measured.
 """
 
 from __future__ import annotations

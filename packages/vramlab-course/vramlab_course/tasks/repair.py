@@ -2,7 +2,7 @@
 
     trial=Repair(
         gpu=GPU("T4", values=True),
-        build=_model_and_batches,      # what programs are called with, made anew for each run
+        build=_model_and_batches,      # what programs are called with, made for each run
         reference=_train,              # the program whose results are right
         limit=room(4 * MIB),           # what the reference has reserved, and so much more
         ran_out=_what_it_holds,        # where the answer ended, and a question
@@ -279,7 +279,7 @@ class Repair:
     off the driver. Otherwise PyTorch's allocator keeps to it."""
 
     peak: Callable[[Run], int] | None = None
-    """What of the results is the peak, for programs that measure it: the limit is held against it
+    """What of the results is the peak, for programs that measure it: the limit is compared with it
     afterwards, and nobody keeps to it meanwhile."""
 
     ran_out: Callable[[Run], str] = lambda run: f"{run.ran_out}."

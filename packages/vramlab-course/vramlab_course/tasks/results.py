@@ -1,4 +1,4 @@
-"""What a repaired program gives back or leaves: taken to the host, and held against what is right.
+"""What a repaired program returns or leaves: copied to the host, and compared with what is right.
 
 Nothing here runs code of an answer. Results are tensors of PyTorch's own class, which are computed
 already when the program ends; parameters are read where modules keep them, past all methods.

@@ -14,7 +14,7 @@ _FILE = Path(".vramlab") / "language"
 
 
 def languages() -> list[str]:
-    """Name the languages that the course can be had in, as ISO 639 does: English first."""
+    """Name the languages of the course, as ISO 639 does: English first."""
     return [ENGLISH, *sorted({path.parent.name for path in CATALOGUES.glob("*/start.po")})]
 
 

@@ -1,4 +1,4 @@
-"""Mend what ipywidgets and JupyterLab leave out for people with a keyboard or a screen reader.
+"""Add what ipywidgets and JupyterLab leave out for people with a keyboard or a screen reader.
 
 - ipywidgets draws a slider's handle with `role="slider"`, but does not connect it with the label
   that stands beside it. A screen reader would say "slider, 512" of each, and of a slider over
@@ -11,7 +11,7 @@
 - What has to be scrolled can be reached with the keyboard in some browsers only.
 
 Nothing in Python reaches those elements, so the box of widgets carries a few lines that run in the
-page. They mend this as long as the box is there, also when ipywidgets draws parts of it anew. Where
+page. They fix this as long as the box is there, also when ipywidgets draws parts of it again. Where
 a page does not run them, widgets are as ipywidgets makes them.
 """
 
@@ -25,7 +25,7 @@ COMMITS = "vramlab-commits"
 _SCRIPT = """
 const mark = this;
 const icons = {play: 'Play', pause: 'Pause', stop: 'Stop', retweet: 'Repeat'};
-const mend = box => {
+const fix = box => {
   const title = box.querySelector('h3')?.textContent;
   if (title) {
     box.setAttribute('role', 'group');
@@ -73,8 +73,8 @@ const begin = () => {
   const changes = {
     subtree: true, childList: true, characterData: true, attributeFilter: ['disabled']
   };
-  new MutationObserver(() => mend(box)).observe(box, changes);
-  mend(box);
+  new MutationObserver(() => fix(box)).observe(box, changes);
+  fix(box);
 };
 begin();
 """
@@ -82,7 +82,7 @@ begin();
 # Scripts in HTML that is put into a page are not run; handlers of events are. This picture cannot
 # be loaded, shows nothing, and means nothing.
 MENDS_ITS_BOX = f'<img hidden alt="" src="data:," onerror="{escape(" ".join(_SCRIPT.split()))}">'
-"""HTML for a widget in the box (`ipywidgets.VBox`) whose controls it mends."""
+"""HTML for a widget in the box (`ipywidgets.VBox`) whose controls it fixes."""
 
 
 def status_html(words: str) -> str:

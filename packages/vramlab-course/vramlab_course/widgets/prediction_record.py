@@ -64,7 +64,7 @@ class PredictionRecord:
         path: of the file; it need not exist.
 
     Attributes:
-        path: likewise.
+        path: of the same file.
     """
 
     def __init__(self, path: Path) -> None:

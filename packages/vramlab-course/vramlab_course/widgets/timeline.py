@@ -1,4 +1,4 @@
-"""A recorded timeline that can be asked: hover a block for its tensor, line, bytes and lifetime.
+"""An interactive timeline: hover a block for its tensor, line, bytes and lifetime.
 
     with record_timeline() as recording:
         ...

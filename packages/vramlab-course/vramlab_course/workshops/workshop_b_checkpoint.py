@@ -1,4 +1,4 @@
-"""Workshop B: a checkpoint function, held against PyTorch's own."""
+"""Workshop B: a checkpoint function, compared with PyTorch's own."""
 
 from __future__ import annotations
 

@@ -349,7 +349,7 @@ def _bytes_on_gpu(size_bytes: int) -> torch.Tensor:
 
 
 def _segment_of(*sizes_bytes: int) -> list[torch.Tensor]:
-    """Tensors side by side in one new segment: it is made as a whole first, then given anew."""
+    """Tensors side by side in one new segment: it is allocated as a whole first, then reused."""
     _bytes_on_gpu(sum(sizes_bytes))
     return [_bytes_on_gpu(size_bytes) for size_bytes in sizes_bytes]
 

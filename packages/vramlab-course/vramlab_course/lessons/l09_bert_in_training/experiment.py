@@ -32,7 +32,7 @@ IMPLEMENTATIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "efficient"}
 def bert_modes() -> Outcome:
     """Run BERT-base forward, 32 of 512 tokens: in both modes, with eager attention and without.
 
-    The workspace comes first, in a small forward pass, and is added to what is held against the
+    The workspace comes first, in a small forward pass, and is added to what is compared with the
     published figure, which includes it.
     """
     trial = Trial("bert-modes")

@@ -258,7 +258,7 @@ LAYER = Predict(
             {"leave_out": ("mask",)},
         ),
         Mistake(
-            "You kept the scores with flash attention, too. It computes them anew.",
+            "You kept the scores with flash attention, too. It recomputes them.",
             lambda batch, heads, sequence, attention, **case: (
                 _layer(batch, sequence, heads=heads, attention=attention, **case)
                 + (attention == "flash") * 5 * batch * heads * sequence**2

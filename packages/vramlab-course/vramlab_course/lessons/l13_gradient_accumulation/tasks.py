@@ -1,4 +1,4 @@
-"""Exercise 13: the peak of a batch in pieces, what loops do to gradients, and a loop to mend."""
+"""Exercise 13: the peak of a batch in pieces, what loops do to gradients, and a loop to fix."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def moments_bytes(schedule: Schedule, sizes: ChainSizes) -> list[tuple[int, int]
 
 
 def _held_bytes(moment: ScheduleMoment, sizes: ChainSizes, gone_back: int) -> int:
-    """States but the input, recordings, the gradient at hand, the loss, gradients of parameters."""
+    """States but the input, recordings, the current gradient, the loss, gradients of parameters."""
     states = sizes.state_bytes * len(moment.states - {0})
     recordings = sizes.inner_bytes * len(moment.recorded)
     gradient = sizes.state_bytes if moment.gradient else 0

@@ -74,7 +74,7 @@ class Setting:
     micro_batches: int = 1
     """Parts that the batch is cut into; their gradients are accumulated."""
     checkpointing: bool = False
-    """Whether blocks are computed anew in backward."""
+    """Whether blocks are recomputed in backward."""
     autocast: bool = False
     """Mixed precision: products in float16, parameters in float32."""
     tf32: bool = False
@@ -308,7 +308,7 @@ class MethodTable:
         return "Yes" if all(helped) else "(No)" if any(helped) else "No"
 
     def findings(self) -> Iterator[Finding]:
-        """Give the document's cells, row by row, held against the measured ones."""
+        """Give the document's cells, row by row, compared with the measured ones."""
         for name, (speed, memory) in figure("method-table").value.items():
             for column, published in (("speed", speed), ("memory", memory)):
                 yield self._finding(name, column, published)

@@ -61,7 +61,7 @@ def _backward(
     input_gradient: bool = False,
     last_anew: bool = False,
 ) -> int:
-    """Both gradients of every layer, without the input's; and what is computed anew.
+    """Both gradients of every layer, without the input's; and what is recomputed.
 
     That ends as soon as the last layer has its input: nothing that backward needs is missing then.
     The others are the mistaken ones: for naming mistakes, not for grading.

@@ -99,7 +99,7 @@ def read_rank(
 ) -> RankReading:
     """Measure one rank of many, alone, on the attached virtual GPU.
 
-    Two steps come first: in the second one DDP arranges its buckets anew.
+    Two steps come first: in the second one DDP rebuilds its buckets.
     """
     start_afresh()
     with rank_alone(rank, ranks):

@@ -35,7 +35,7 @@ def make_layer() -> nn.Module:
 
 
 def make_feed_forward() -> nn.Module:
-    """Give a feed-forward layer, likewise."""
+    """Give a feed-forward layer, in the same way."""
     torch.manual_seed(0)
     return FeedForward(SIZES, 0.0).double().to("cuda")
 

@@ -44,7 +44,7 @@ def dequantize(numbers: Tensor, scales: Tensor, bits: int = 4, group: int = 128)
 class WeightOnlyLinear(nn.Module):
     """A Linear layer without bias that keeps its weight in few bits.
 
-    It computes the weight in float16 anew each time. Kernels of servers do that tile by tile, and
+    It computes the weight in float16 again each time. Kernels of servers do that tile by tile, and
     never have all of it.
 
     Args:

@@ -134,7 +134,7 @@ class EightBitLinear(nn.Module):
 
     Args:
         inputs: numbers in a row that comes in; a multiple of 16, as the rows together have to be.
-        outputs: numbers in a row that goes out; likewise.
+        outputs: numbers in a row that goes out.
         keep: for the backward pass, what was "given", to be cast once more, or the "casts".
         dtype: of the weight.
     """

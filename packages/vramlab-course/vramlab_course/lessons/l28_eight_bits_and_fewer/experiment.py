@@ -62,7 +62,7 @@ def eight_bit_chain(rows: int = 8192, width: int = 1024, layers: int = 4) -> Out
 
     Args:
         rows: of the input, a multiple of 16.
-        width: of the input and of each layer; likewise.
+        width: of the input and of each layer.
         layers: how many.
     """
     trial = Trial("eight-bit-chain", rows=rows, width=width, layers=layers)
@@ -92,7 +92,7 @@ def eight_bit_readers(rows: int = 8192, width: int = 1024, readers: int = 3) -> 
 
     Args:
         rows: of the input, a multiple of 16.
-        width: of the input and of each layer; likewise.
+        width: of the input and of each layer.
         readers: how many layers.
     """
     trial = Trial("eight-bit-readers", rows=rows, width=width, readers=readers)

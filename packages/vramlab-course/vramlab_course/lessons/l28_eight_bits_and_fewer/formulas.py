@@ -4,7 +4,7 @@ A copy in 8 bits is a byte for each number, and scales: one float32 for a whole 
 row, or, in MX formats, a byte for each 32 numbers of a row (E8M0: a power of two). The kernels of
 compute capability 10.0 want MX scales in tiles of 128 rows by 4 blocks, filled up.
 
-The tables of both papers were held against other people's code: the ranges of E4M3 and E5M2
+The tables of both papers were compared with other people's code: the ranges of E4M3 and E5M2
 against the README of IntelLabs/FP8-Emulation-Toolkit; blocks, scales and formats of MX against
 mx/formats.py and mx/mx_ops.py of microsoft/microxcaling (7bc4195), by authors of the second.
 

@@ -7,7 +7,7 @@ native engine with Triton, `run_all()` measures; elsewhere it gives what was rec
     vramlab native run --torch 2.13.0 --gpu A100-40GB \\
         -m vramlab_course.lessons.l29_compiled_programs.compiled
 
-The second command writes the recording anew, into `compiled.json` beside this file.
+The second command writes the recording again, into `compiled.json` beside this file.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _shapes() -> tuple[RecordedMoment, ...]:
 
 
 def main() -> int:
-    """Write the recording anew."""
+    """Write the recording again."""
     if not can_compile():
         print("Run this on a GPU, or by `vramlab native run` with Triton set up.")
         return 1

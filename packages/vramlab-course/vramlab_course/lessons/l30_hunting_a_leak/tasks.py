@@ -81,7 +81,7 @@ def _held(
     Args:
         rows, width, batches, gathers: as asked.
         relu_outputs: of each batch, in its graph.
-        inputs: likewise.
+        inputs: of each batch, in its graph.
         block_bytes: of a number.
         cpu_keeps_graph: whether a copy on the host holds the graph.
         detached_frees: whether a detached output takes nothing.

@@ -65,7 +65,7 @@ def execute(
         steps: the chain.
         x: state 0, on a GPU. It gets a gradient if it requires one.
         loss: applied to the last state.
-        readings: read the memory of each action; torch's peak counter starts anew at each.
+        readings: read the memory of each action; torch's peak counter is reset at each.
 
     Raises:
         InvalidSchedule: the schedule does not hold together.

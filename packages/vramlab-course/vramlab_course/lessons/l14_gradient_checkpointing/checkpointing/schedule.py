@@ -125,7 +125,7 @@ def simulate(schedule: Schedule) -> ScheduleSimulation:
     """Go through a schedule without computing anything.
 
     Raises:
-        InvalidSchedule: an action asks for a state or a recording that is not there, or something
+        InvalidSchedule: an action asks for a state or a recording that does not exist, or something
             is left undone; the message says which action.
     """
     moment = ScheduleMoment(None, 0, frozenset(), frozenset(), None, 0)
