@@ -12,14 +12,14 @@ def step_in_backward(
     parameters: Iterable[nn.Parameter],
     make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
 ) -> list[torch.optim.Optimizer]:
-    """Update each parameter as soon as its gradient is there, and let go of the gradient.
+    """Update each parameter as soon as its gradient is complete, then free the gradient.
 
-    Each parameter gets an optimizer of its own, which a hook calls. From then on `backward()` is
-    the whole step. So there is no moment when all gradients are there: they cannot be accumulated
+    Each parameter gets its own optimizer, which a hook calls. From then on `backward()` is
+    the whole step. All gradients never exist together: they cannot be accumulated
     over several backward passes, clipped by their common norm, or looked at for overflow.
 
     Parameter, hook and optimizer hold each other: only Python's garbage collector frees such a
-    model once nobody needs it.
+    model when it is no longer used.
 
     Args:
         parameters: of the model.

@@ -34,7 +34,7 @@ def kept_after_forward_bytes(saving: Saving, layers: int, batch: int, width: int
 
     The chain is (Linear(width, width, bias=False), ReLU) x layers in float32; the loss is the mean
     square of its output, and its input needs no gradient. ReLU saves its output, the next Linear
-    (or the loss) the same tensor once more; each Linear but the first saves its weight.
+    (or the loss) the same tensor again; each Linear but the first saves its weight.
     """
     rows_bytes = block_bytes(tensor_bytes((batch, width)))
     return block_bytes(4) + (layers * rows_bytes if saving == "on the GPU" else 0)

@@ -128,7 +128,7 @@ def read_step(setting: Setting) -> MethodReading:
 
     Whatever else the program holds on the GPU is not counted.
     """
-    torch._C._cuda_clearCublasWorkspaces()  # they come anew, so that each reading counts them
+    torch._C._cuda_clearCublasWorkspaces()  # allocated again, so that each reading counts them
     before_bytes = torch.cuda.memory_allocated()
     with UnfilledWeights():
         model = LanguageModel(setting.width, setting.layers, setting.vocabulary)
@@ -349,7 +349,7 @@ def measure_methods(read: Callable[[Setting], MethodReading] = read_step) -> Met
     """Train the program with each method on the attached GPU.
 
     Args:
-        read: reads one step, such as `read_step`, or a cache of it that somebody has already.
+        read: reads one step, such as `read_step`, or a cache of it.
     """
     memory: dict[tuple[str, int], float] = {}
     speed: dict[tuple[str, int], float] = {}

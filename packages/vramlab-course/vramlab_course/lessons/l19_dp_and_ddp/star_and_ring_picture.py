@@ -18,7 +18,7 @@ def draw_star_and_ring(gradients_bytes: int, ranks: int = 4, *, title: str = "")
     """Draw DataParallel's star beside DDP's ring, with the bytes on their links in a step.
 
     A ring's GPU sends 2 (N - 1) / N of the gradients: pieces that are added up on the way around,
-    and their sums once more. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms",
+    and then their sums. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms",
     2009. NCCL may choose trees, or let a switch add up (NVLS); then other amounts are sent.
 
     Args:

@@ -63,7 +63,7 @@ class ScalingLayer(nn.Module):
         self.weight = nn.Parameter(torch.tensor(values, device="cuda"))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale, and let somebody look, now and when the gradient has come back."""
+        """Scale, and call a watcher, now and when the gradient has come back."""
         seen: Tensor = _Seen.apply(x, self)  # type: ignore[no-untyped-call]
         return seen * self.weight
 

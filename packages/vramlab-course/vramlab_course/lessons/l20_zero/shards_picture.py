@@ -31,7 +31,7 @@ def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
         title: the picture's title.
 
     Raises:
-        ValueError: there is nobody, or a parameter is nobody's at the first moment.
+        ValueError: no GPU holds anything, or a parameter has no owner at the first moment.
     """
     owners = _owners(held)
     moments = list(held[0])
@@ -76,12 +76,12 @@ def describe_shards(held: Sequence[Held], title: str = "Who holds what") -> str:
 def _owners(held: Sequence[Held]) -> dict[str, int]:
     """Who keeps each parameter at the first moment."""
     if not held or not held[0]:
-        raise ValueError("there is nobody who holds anything")
+        raise ValueError("no GPU holds anything: give at least one moment for each GPU")
     first = next(iter(held[0]))
     owners = {name: gpu for gpu, own in enumerate(held) for name in own[first]}
     everything = {name for own in held for names in own.values() for name in names}
     if lost := everything - set(owners):
-        raise ValueError(f"nobody keeps {', '.join(sorted(lost))} at the first moment")
+        raise ValueError(f"no GPU keeps {', '.join(sorted(lost))} at the first moment")
     return owners
 
 

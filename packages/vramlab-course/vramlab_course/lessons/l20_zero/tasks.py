@@ -506,7 +506,7 @@ SHARD = Fix(
     minutes=20,
     visible=({"layers": 24},),
     hidden=lambda random: [{"layers": random.randrange(25, 32)}],
-    # What a rank alone of many receives, nobody sends, so there are no values. That the work was
+    # No other rank sends what a simulated rank receives, so there are no values. That the work was
     # done shows in the model, which is the same, in its gradients, and in the FLOPs of the step.
     trial=Repair(
         gpu=T4,

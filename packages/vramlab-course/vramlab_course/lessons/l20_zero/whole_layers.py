@@ -1,4 +1,4 @@
-"""Tell what FSDP2's temporaries are: whole parameters and gradients, while a layer works."""
+"""Names for FSDP2's temporaries: whole parameters and gradients, while a layer works."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def kept_terms(
 
     It differs from the paper in two things. Norms keep float32 statistics of each row, which the
     paper neglects. And with the sequence cut, the paper keeps only a rank's own part of what comes
-    into the matrices and gathers it once more in the backward pass; PyTorch keeps what it has
+    into the matrices and gathers it again in the backward pass; PyTorch keeps what it has
     gathered, because autograd saves a Linear layer's input.
     """
     kept = {}

@@ -35,7 +35,7 @@ def make_layer() -> nn.Module:
 
 
 def make_feed_forward() -> nn.Module:
-    """Give a feed-forward layer, in the same way."""
+    """Return a feed-forward layer, the same in every process."""
     torch.manual_seed(0)
     return FeedForward(SIZES, 0.0).double().to("cuda")
 

@@ -9,7 +9,7 @@ holds
   `_create_grad_recv_info` in stage.py;
 - under 1F1B the gradient that was sent last, until the next one is sent: `bwd_sends` in
   `Schedule1F1B._step_microbatches`, schedules.py;
-- in the last stage every output, and at the end all of them once more, merged, unless it is called
+- in the last stage every output, and at the end all of them again, merged, unless it is called
   with `return_outputs=False`: `_merge_outputs`, schedules.py.
 
 Source: torch/distributed/pipelining, PyTorch 2.13; backward as in
@@ -287,7 +287,7 @@ class ModelParallel:
 
         At each layer of backward, last layer first: the inputs of this layer and of those before
         it, the gradients of its output and of its input, and gradients of weights so far. An output
-        is copied to the next GPU, and nobody needs it here any more.
+        is copied to the next GPU, and it is no longer needed here.
         """
         widths = self.stages[gpu]
         is_last = gpu == len(self.stages) - 1
