@@ -139,7 +139,7 @@ def image() -> str:
 
 @cache
 def report() -> str:
-    """Return what `vramlab run` says of the script, up to the lines that hold most, as a block."""
+    """Return the beginning of the script's `vramlab run` report as a Markdown block."""
     command = ("run", "--gpu", GPU, SCRIPT)
     ran = subprocess.run(
         [sys.executable, "-m", "vramlab", *command], cwd=ROOT, capture_output=True, text=True
@@ -148,9 +148,9 @@ def report() -> str:
 
 
 def first_part(text: str) -> str:
-    """Return the part of a report that is always the same, and the first lines that hold most."""
+    """Return the part of a report that never changes, with the first lines that allocated most."""
     _, report, text = text.partition("vramlab run: ")  # lines of progress come before it
     without_time = re.sub(r", \d+\.\d s$", "", f"{report}{text}".strip(), flags=re.MULTILINE)
-    head, heading, lines = without_time.partition("Lines that hold most of it")
+    head, heading, lines = without_time.partition("Lines that allocated most")
     shown = "\n".join(lines.splitlines()[:_LINES])
     return f"{head}{heading}{shown}\n  ..."

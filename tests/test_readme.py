@@ -66,7 +66,7 @@ def test_program_report_and_picture_are_of_one_run() -> None:
     (peak,) = re.findall(r"max_memory_allocated\(\)\)  # (\d+)", PAGE)
     allocated, needed = (
         re.search(rf"^{name} .* ([\d,]+)$", part("report"), re.MULTILINE)[1]  # type: ignore[index]
-        for name in ("allocated", "needed on the GPU")
+        for name in ("allocated", "device memory used")
     )
     assert allocated.replace(",", "") == peak
     assert f"peak at {int(peak) / 2**30:.3f} GiB" in part("picture")

@@ -1,10 +1,10 @@
-"""The command line: finds the verbs and runs the one that was asked for.
+"""The command line: finds the verbs and runs the requested one.
 
-Verbs lie in `vramlab.commands`, and in packages above it that name theirs by an entry point of the
-group `vramlab.commands`. Each of these packages says by `AUDIENCE` and `ORDER` who needs its verbs.
-A verb is a module there that has `add_parser(subparsers)`; its parser sets `run`, which gets the
-parsed arguments and gives the exit status. Verbs import torch only when they run, so that
-`vramlab --help` answers at once.
+Verbs live in `vramlab.commands`, and in other packages that register themselves under the entry
+point group `vramlab.commands`. `AUDIENCE` and `ORDER` of such a package say who its verbs are for
+and where the help lists them. A verb is a module with `add_parser(subparsers)`; its parser sets
+`run`, which takes the parsed arguments and returns the exit status. Verbs import torch only when
+they run, so `vramlab --help` is fast.
 """
 
 from __future__ import annotations
@@ -27,31 +27,32 @@ from vramlab.errors import VramlabError
 
 GROUP = "vramlab.commands"
 
-_BEGIN_WITH = (
-    "To begin with: vramlab run --gpu T4 train.py, vramlab plan gpt2-xl, vramlab check 01."
-)
+_FIRST_EXAMPLES = """examples:
+  vramlab run --gpu T4 train.py      run your script on a virtual T4
+  vramlab plan gpt2-xl --batch 8     check whether a training setup fits
+  vramlab COMMAND --help             show a command's options and examples"""
 
 _EXIT_USAGE = 2
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
-_BROUGHT_BY = {
+_MODULES_OF_EXTRAS = {
     "record": ("accelerate", "torchinfo", "transformers"),
     "course": ("IPython", "babel", "ipywidgets", "matplotlib", "nbformat"),
     "lab": ("jupyterlab",),
     "classroom": ("dask", "distributed", "nbconvert", "nbgrader", "psycopg", "sqlalchemy"),
 }
-"""By extra of the package: what commands import that torch alone does not bring."""
+"""For each extra of the package: modules that commands import and torch does not install."""
 
 _POSIX = ("fcntl", "grp", "pwd", "resource")
-"""Modules of Python's own that Windows lacks."""
+"""Modules of the standard library that Windows lacks."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; answer its exit status, 2 for what vramlab itself refuses.
+    """Run one command and return its exit status: 2 for errors that vramlab reports itself.
 
     Args:
-        argv: the words after `vramlab`; by default those of the command line.
+        argv: Arguments after `vramlab`; defaults to those of the process.
     """
     words = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(words)
@@ -64,29 +65,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _EXIT_USAGE
     except ModuleNotFoundError as error:
         if error.name in _POSIX:
-            streams.print_error("vramlab: this grades a class, which needs Linux or macOS")
+            streams.print_error("vramlab: grading needs Linux or macOS (on Windows, use WSL 2)")
             return _EXIT_USAGE
         if error.name == "torch":
             streams.print_error(
-                "vramlab: PyTorch is not installed in this environment, which this command needs: "
-                "pip install torch"
+                "vramlab: this command needs PyTorch, which is not installed: pip install torch"
             )
             return _EXIT_USAGE
-        extras = [extra for extra, names in _BROUGHT_BY.items() if error.name in names]
+        extras = [extra for extra, names in _MODULES_OF_EXTRAS.items() if error.name in names]
         if not extras:
             raise
         streams.print_error(
-            f"vramlab: {error.name} is not installed, which this command needs: "
+            f"vramlab: this command needs {error.name}, which is not installed: "
             f"pip install 'vramlab[{extras[0]}]'"
         )
         return _EXIT_USAGE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads on, as behind `| head`. Python would complain again when it ends.
+        # The reader closed the pipe, as `| head` does. Without this, Python complains at exit.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         stdouts: tuple[Any, ...] = (sys.stdout, sys.__stdout__)
-        for stdout in stdouts:  # the first may be a program's own, without a file
+        for stdout in stdouts:  # the user's program may have replaced the first one
             with suppress(Exception):
                 os.dup2(nowhere, stdout.fileno())
         return _EXIT_BROKEN_PIPE
@@ -94,26 +94,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of the whole command line, one subparser for each verb."""
+    """Build the parser of the whole command line, with one subparser per verb."""
     made = argparse.ArgumentParser(
         prog="vramlab",
-        description="Where GPU memory goes when PyTorch trains a model, on a GPU that need not be "
-        "there.",
+        description="See where GPU memory goes when PyTorch trains a model. No GPU required.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--version", action=_Versions, help="show versions for bug reports and exit")
+    made.add_argument(
+        "--version", action=_Versions, help="print version information for bug reports and exit"
+    )
     verbs = _Verbs(
         made.add_subparsers(
-            metavar="COMMAND", required=True, help="one of these:", parser_class=VerbParser
+            metavar="COMMAND",
+            required=True,
+            help="one of the commands below",
+            parser_class=VerbParser,
         )
     )
-    made.epilog = "\n\n".join([*(verbs.added_by(package) for package in _packages()), _BEGIN_WITH])
+    made.epilog = "\n\n".join(
+        [*(verbs.added_by(package) for package in _packages()), _FIRST_EXAMPLES]
+    )
     return made
 
 
 class _Versions(argparse.Action):
-    """Prints what a bug report needs: read when it is asked for, and without importing torch."""
+    """Prints the versions that a bug report needs, without importing torch."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, help=help)
@@ -126,35 +132,41 @@ class _Versions(argparse.Action):
             torch = "not installed"
         if installed := torch_versions.parse(torch):
             rules = torch_versions.text(min(installed, torch_versions.NEWEST))
-            torch = f"{torch}, with the rules of {rules}"
+            torch = f"{torch}, simulated with the rules of {rules}"
         print(f"vramlab {vramlab.__version__}")
-        print(f"PyTorch {torch} (known: {torch_versions.KNOWN})")
+        print(f"PyTorch {torch} (supported: {torch_versions.KNOWN})")
         print(f"{platform.python_implementation()} {platform.python_version()}")
         print(platform.platform())
         parser.exit()
 
 
 def _packages() -> list[ModuleType]:
-    """Return the packages of verbs that are installed, in the order in which they are shown."""
+    """Return the installed packages of verbs, in the order in which the help lists them."""
     above = [entry.load() for entry in entry_points(group=GROUP)]
     return [commands, *sorted(above, key=lambda package: int(package.ORDER))]
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Parses the words of a verb.
+    """Parses the arguments of a verb.
 
     Args:
-        takes_option: an option whose value may be the name of another program's option, so that
+        examples: Command lines that the help shows at its end.
+        takes_option: An option whose value may be the name of another program's option, so that
             `--largest --batch-size` is read as `--largest=--batch-size`.
-        options: of argparse's own.
+        options: Passed on to argparse.
     """
 
-    def __init__(self, *, takes_option: str | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self, *, examples: Sequence[str] = (), takes_option: str | None = None, **options: Any
+    ) -> None:
+        if examples:
+            title = "example:" if len(examples) == 1 else "examples:"
+            options["epilog"] = "\n  ".join([title, *examples])
+        super().__init__(**{"formatter_class": _HelpFormatter, **options})
         self._takes_option = takes_option
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does, with such a name joined to its option."""
+        """Parse like argparse, after joining such a name to its option."""
         words = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(self._joined(words), namespace)
 
@@ -168,20 +180,27 @@ class VerbParser(argparse.ArgumentParser):
         return words
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps paragraphs like argparse, and leaves text with line breaks, the examples, as is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
 class _Verbs:
-    """Stands before argparse's subparsers, whose help knows no groups: it keeps what each says."""
+    """Wraps argparse's subparsers and records each verb's help, because argparse has no groups."""
 
     def __init__(self, subparsers: argparse._SubParsersAction[VerbParser]) -> None:
         self._subparsers = subparsers
         self._added: list[tuple[str, str]] = []
 
     def add_parser(self, name: str, *, help: str, **options: Any) -> argparse.ArgumentParser:
-        """Add a verb as argparse does."""
+        """Add a verb like argparse's `add_parser`."""
         self._added.append((name, help))
         return self._subparsers.add_parser(name, **options)
 
     def added_by(self, package: ModuleType) -> str:
-        """Add the verbs of a package, and give a paragraph for the help about them."""
+        """Add the verbs of a package and return the help's paragraph about them."""
         self._added = []
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{package.__name__}.{module.name}").add_parser(self)

@@ -11,7 +11,7 @@ GIB = 2**30
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Write a number of bytes as PyTorch's error messages do: `512 bytes`, `2.00 MiB`, `1.24 GiB`.
+    """Format bytes like PyTorch's error messages: `512 bytes`, `2.00 MiB`, `1.24 GiB`.
 
     Source: `format_size` in c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13 (a unit is used above
     one of it, two decimals).
@@ -25,35 +25,35 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size such as `12 GiB`, `512MiB`, `1.5 GiB` or `4096`; a number alone is bytes.
+    """Parse a size such as `12 GiB`, `512MiB`, `1.5 GiB` or `4096` (bytes).
 
     Raises:
-        ValueError: it is none; units are B, KiB, MiB and GiB, powers of two.
+        ValueError: Not a size. Units are B, KiB, MiB and GiB, powers of two.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]iB|B|bytes)?\s*", text)
     if found is None:
-        raise ValueError(f"{text!r} is no size: write it like '12 GiB', '512 MiB' or '4096'")
+        raise ValueError(f"invalid size {text!r}: use a binary unit, for example '12 GiB'")
     unit_bytes = {"KiB": KIB, "MiB": MIB, "GiB": GIB}.get(found[2], 1)
     return int(Decimal(found[1]) * unit_bytes)
 
 
 def mib(size_bytes: int) -> float:
-    """Turn bytes into MiB (2**20 bytes)."""
+    """Convert bytes to MiB (2**20 bytes)."""
     return size_bytes / MIB
 
 
 def format_mib(size_bytes: int) -> str:
-    """Write bytes as MiB with four decimals and the exact bytes on a second line."""
+    """Format bytes as MiB with four decimals, with the exact bytes on a second line."""
     return f"{size_bytes / MIB:,.4f} MiB\n{size_bytes:,} B"
 
 
 def signed_bytes(difference_bytes: int) -> str:
-    """Write a difference: 'equal', or the bytes with their sign."""
+    """Format a difference: 'equal', or the bytes with their sign."""
     return f"{difference_bytes:+,} B" if difference_bytes else "equal"
 
 
 def short_size(size_bytes: int) -> str:
-    """Write bytes for a label: `512 B`, `8.125 MiB`, `1.5 GiB`; at most three decimals."""
+    """Format bytes for a label: `512 B`, `8.125 MiB`, `1.5 GiB`; at most three decimals."""
     for name, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(size_bytes) >= unit_bytes:
             return f"{size_bytes / unit_bytes:,.3f}".rstrip("0").rstrip(".") + f" {name}"

@@ -472,10 +472,10 @@ def test_a_compute_capability_brings_what_follows_from_it() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("memory=60GB", "invalid 'memory=60GB': '60GB' is no size: write it like '12 GiB'"),
+        ("memory=60GB", "invalid 'memory=60GB': invalid size '60GB': use a binary unit"),
         ("memory=0", "invalid 'memory=0': total_bytes must be above 0"),
-        ("memory=-1GiB", "invalid 'memory=-1GiB': '-1GiB' is no size"),
-        ("memory=", "invalid 'memory=': '' is no size"),
+        ("memory=-1GiB", "invalid 'memory=-1GiB': invalid size '-1GiB'"),
+        ("memory=", "invalid 'memory=': invalid size ''"),
         ("memory=100MiB", "the context of 534 MiB leaves nothing of 100 MiB of memory"),
         ("memory=9GiB,memory=8GiB", "total_bytes of H100 is given twice: 'memory=8GiB'"),
         ("nvml_total=9GiB", "programs cannot have 79.179 GiB of memory if NVML counts 9 GiB"),

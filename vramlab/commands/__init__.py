@@ -1,4 +1,4 @@
-"""The verbs of the command line that need the virtual GPU only: one file each."""
+"""The verbs of the command line that need only the virtual GPU: one file each."""
 
-AUDIENCE = "for any program"
+AUDIENCE = "for your own programs"
 ORDER = 0

@@ -23,39 +23,45 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "compare",
         help="compare the virtual GPU with a recording from a real GPU",
-        description="Run what was recorded on a virtual GPU of the same model, by the rules of the "
-        "same PyTorch, and compare to the byte. Ends with status 1 if something differs that is "
-        "no known difference.",
+        description="Run the recorded experiments and models on a virtual GPU of the same model, "
+        "with the rules of the same PyTorch version, and compare every number to the byte. The "
+        "exit status is 1 if there are differences other than the documented ones.",
+        examples=(
+            "vramlab compare assets/recordings/h200-torch2.11.0.json",
+            "vramlab compare assets/recordings/h200-torch2.11.0.json --only gpt2 --verbose",
+        ),
     )
-    parser.add_argument("recording", type=Path, help="the file that `vramlab record` has written")
+    parser.add_argument("recording", type=Path, help="recording file written by `vramlab record`")
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="compare entries that fit: a part of the id, or with wildcards; may come again",
+        help="compare only entries whose id contains PATTERN or matches it as a wildcard; "
+        "repeatable (default: all entries)",
     )
     parser.add_argument(
         "--with",
         dest="other",
         type=Path,
         metavar="RECORDING",
-        help="compare with another recording, such as one of the native engine, and run nothing",
+        help="compare with another recording, for example from the native engine, instead of "
+        "running the virtual GPU",
     )
     parser.add_argument(
         "--verbose",
         action="store_true",
-        help="print all numbers, all allocations that only one has, and other statistics",
+        help="also print matching numbers, every unmatched allocation, and secondary statistics",
     )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, and print what differs; answer the exit status.
+    """Print the differences and return the exit status.
 
     Raises:
-        VramlabError: the recording cannot be read, or has no such entries.
+        VramlabError: The recording is unreadable, or no entry matches.
     """
     from vramlab.recordings.compare import compare, recorded_in
     from vramlab.recordings.entries import select
@@ -87,19 +93,18 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(data, indent=1, ensure_ascii=False))
     else:
         print("\n".join(summary_lines(comparisons)))
-    return _EXIT_DIFFERENT if any(each.unexplained for each in comparisons) else _EXIT_OK
+    return _EXIT_DIFFERENT if any(result.unexplained for result in comparisons) else _EXIT_OK
 
 
 def _notes(machine: dict[str, Any]) -> list[str]:
-    """Return what is not the same here and there, and may change which ops a program runs."""
+    """Return a note for each package whose installed version differs from the recorded one."""
     from vramlab.recordings.machine import distribution_version
 
-    here = {"torch": distribution_version("torch"), "transformers": None}
-    here["transformers"] = distribution_version("transformers")
-    there = {"torch": machine["installed_torch"], "transformers": machine["transformers"]}
+    installed = {name: distribution_version(name) for name in ("torch", "transformers")}
+    recorded = {"torch": machine["installed_torch"], "transformers": machine["transformers"]}
     return [
-        f"note: recorded with {name} {there[name]}, compared with {name} {here[name]}: Python code "
-        "of the two may run other ops"
-        for name in here
-        if str(here[name]).partition("+")[0] != str(there[name]).partition("+")[0]
+        f"note: recorded with {name} {recorded[name]}, but {name} {installed[name]} is installed; "
+        "its Python code may run different ops"
+        for name in installed
+        if str(installed[name]).partition("+")[0] != str(recorded[name]).partition("+")[0]
     ]

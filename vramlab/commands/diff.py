@@ -1,4 +1,4 @@
-"""`vramlab diff`: what has changed between two reports of `vramlab run --json`.
+"""`vramlab diff`: compare two reports written by `vramlab run --json`.
 
 $ vramlab diff old.json new.json
 $ vramlab diff --markdown --allow 1% old.json new.json
@@ -19,29 +19,35 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `diff` to the command line."""
     parser = subparsers.add_parser(
         "diff",
-        help="show what has changed between two reports of `vramlab run --json`",
-        description="Show what a program's memory has gained and lost from one report to the next, "
-        "by what it consists of and by line. Ends with status 1 if more is needed on a GPU than "
-        "--allow says, or if it fits no longer.",
+        help="compare the memory of two runs, for example before and after a change",
+        description="Compare two reports written by `vramlab run --json`, by category and by line. "
+        "The exit status is 1 if the device memory of a GPU grew by more than --allow, or if the "
+        "program no longer fits.",
+        examples=(
+            "vramlab diff old.json new.json",
+            "vramlab diff --markdown --allow 1% old.json new.json",
+        ),
     )
-    parser.add_argument("old", type=Path, help="what `vramlab run --json` wrote before")
-    parser.add_argument("new", type=Path, help="and what it wrote now")
+    parser.add_argument("old", type=Path, help="report of the earlier run")
+    parser.add_argument("new", type=Path, help="report of the later run")
     parser.add_argument(
         "--allow",
         default="0",
         metavar="GROWTH",
-        help="how much more each GPU may need, such as '64 MiB' or 1%% (default: nothing)",
+        help="growth per GPU that is not a failure, for example '64 MiB' or 1%% (default: 0)",
     )
-    parser.add_argument("--markdown", action="store_true", help="print it as a pull request has it")
-    parser.add_argument("--json", action="store_true", help="print it as JSON, in bytes")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print Markdown, for a pull request comment"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
     parser.set_defaults(run=run, parser=parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare and print; answer the exit status.
+    """Print the comparison and return the exit status.
 
     Raises:
-        UnreadableReport: one of the files is no report.
+        UnreadableReport: One of the files is not a report.
     """
     from vramlab.report.showing.difference import compare_reports, read_report
     from vramlab.report.showing.difference_text import as_markdown, as_text

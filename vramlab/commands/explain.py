@@ -24,26 +24,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `explain` to the command line."""
     parser = subparsers.add_parser(
         "explain",
-        help="explain a real GPU's out-of-memory message or memory snapshot",
-        description="Read the CUDA out-of-memory messages in a log (PyTorch 1.4 or later), draw "
-        "their numbers, name the likely cause, and show how to record a memory snapshot. Read a "
-        "snapshot (PyTorch 2.0 or later), report what held the memory, and replay its requests "
-        "under other allocator settings.",
+        help="explain an out-of-memory error or a memory snapshot from a real GPU",
+        description="Explain an out-of-memory error from a log, or a memory snapshot. For a log "
+        "(PyTorch 1.4 or later): show what filled the GPU, the likely cause, and how to record a "
+        "snapshot. For a snapshot (PyTorch 2.0 or later): show which tensors and lines the memory "
+        "belongs to, and replay the allocations under other allocator settings.",
+        examples=(
+            "vramlab explain oom.log",
+            "python train.py 2>&1 | vramlab explain -",
+            "vramlab explain snapshot.pickle",
+        ),
     )
     parser.add_argument(
         "file",
-        help="a log, a snapshot, or a folder of snapshots, also compressed (gzip, xz); - reads "
-        "standard input",
+        help="log file, memory snapshot, or folder of snapshots; may be compressed (gzip, xz); "
+        "- reads standard input",
     )
-    parser.add_argument("--json", action="store_true", help="print it as JSON, in bytes")
+    parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain and print; return the exit status.
+    """Print the explanation and return the exit status.
 
     Raises:
-        VramlabError: the file cannot be read, or has no out-of-memory message.
+        VramlabError: The file is unreadable, or contains no out-of-memory message.
     """
     from vramlab.explaining import message
     from vramlab.explaining.unpickling import STDIN, is_pickle, read_bytes, snapshots_in

@@ -1,4 +1,4 @@
-"""`vramlab gpus`: the catalogue as a table; `vramlab gpus NAME`: one GPU, every figure's source.
+"""`vramlab gpus`: list the GPUs; `vramlab gpus NAME`: show one with the source of every number.
 
 $ vramlab gpus
 $ vramlab gpus a100-40gb
@@ -31,35 +31,40 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `gpus` to the command line."""
     parser = subparsers.add_parser(
         "gpus",
-        help="show the GPUs that can be attached",
-        description="Show the GPUs that vramlab knows, or one of them with the source of every "
-        "figure. The memory is what programs can have; the context is what a process takes of it "
-        "before its first tensor.",
+        help="list the GPUs that vramlab can simulate",
+        description="List the GPUs that vramlab can simulate, or show one of them with the source "
+        "of every number. In the list, 'memory' is the total that PyTorch sees, and 'context' is "
+        "the part that CUDA takes before the first tensor.",
+        examples=(
+            "vramlab gpus",
+            "vramlab gpus A100-40GB",
+            "vramlab gpus 'H100-1g.10gb,memory=9GiB'",
+        ),
     )
     parser.add_argument(
         "name",
         nargs="?",
-        help="a GPU, such as T4, 'rtx 3090', A100-40GB, its MIG slice A100-40GB-1g.5gb, or with "
-        "figures of your own 'H100,memory=60GiB'",
+        help="GPU to show, for example T4, 'rtx 3090', a MIG slice such as A100-40GB-1g.5gb, or a "
+        "GPU with your own numbers such as 'H100,memory=60GiB' (default: list all)",
     )
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="measure this machine's GPU, and print an entry for the catalogue",
+        help="measure this machine's GPU and print an entry for the catalogue",
     )
-    parser.add_argument("--json", action="store_true", help="print everything, in bytes, as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was asked for; return the exit status: 2 for an unknown name, else 0.
+    """Print the list or one GPU; return the exit status, 2 for an unknown name.
 
     Raises:
         VramlabError: `--measure` without a GPU.
     """
     if arguments.measure:
         if arguments.name or arguments.json:
-            print_error("--measure is for this machine's GPU: leave out the name and --json")
+            print_error("--measure cannot be combined with a GPU name or --json")
             return _EXIT_USAGE
         from vramlab.recordings.gpu_entry import measured_entry
 
@@ -81,12 +86,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def as_dict(gpu: GPUModel) -> dict[str, Any]:
-    """Give all that is known of a GPU, in types that JSON has; sizes in bytes."""
+    """Return every field of a GPU in JSON types, with sizes in bytes."""
     return asdict(gpu) | {"sources": dict(gpu.sources)}
 
 
 def table(gpus: Iterable[GPUModel]) -> list[str]:
-    """Give one line for each GPU, under a line of headings. `~` marks estimates."""
+    """Return a table with one line per GPU. `~` marks estimates."""
     rows = [_COLUMNS, *(_row(gpu) for gpu in gpus)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -101,7 +106,7 @@ def table(gpus: Iterable[GPUModel]) -> list[str]:
     return [
         *lines,
         "",
-        "~ estimated. `vramlab gpus NAME` shows where each figure comes from, and MIG slices.",
+        "~ estimated. `vramlab gpus NAME` shows MIG slices and the source of each number.",
         f"`vramlab run --gpu all` tries {', '.join(gpu.name for gpu in catalogue.common())}.",
     ]
 
@@ -121,7 +126,7 @@ def _row(gpu: GPUModel) -> tuple[str, ...]:
 
 
 def _rate(gpu: GPUModel, field: str) -> str:
-    """Return a FLOP rate in TFLOP/s, or a dash where the GPU has none."""
+    """Return a FLOP rate in TFLOP/s, or a dash if the GPU lacks such units."""
     flops_per_s = getattr(gpu, field)
     if flops_per_s is None:
         return "-"
@@ -133,10 +138,10 @@ def _estimate_mark(gpu: GPUModel, field: str) -> str:
 
 
 def details(gpu: GPUModel) -> list[str]:
-    """Give every figure of one GPU, grouped under its source, and its past contexts."""
+    """Return every number of one GPU, grouped by source, and its earlier context sizes."""
     lines = [f"{gpu.name}: {gpu.product_name}"]
     if gpu.aliases:
-        lines.append(f"also found as {', '.join(gpu.aliases)}")
+        lines.append(f"also called {', '.join(gpu.aliases)}")
     if slices := catalogue.slices(gpu):
         lines.append(f"MIG slices: {', '.join(slices)}")
     order = [field.name for field in fields(gpu) if field.name in gpu.sources]
@@ -146,8 +151,8 @@ def details(gpu: GPUModel) -> list[str]:
     for context in gpu.historical_contexts:
         lines += [
             "",
-            f"  context in the past  {_readable('context_bytes', context.context_bytes)}",
-            f"  conditions: {context.conditions}",
+            f"  earlier context_bytes  {_readable('context_bytes', context.context_bytes)}",
+            f"  measured with: {context.conditions}",
             f"  source: {context.source}",
         ]
     return lines
@@ -159,10 +164,10 @@ def _figures(gpu: GPUModel, names: Sequence[str]) -> list[str]:
 
 
 def _readable(name: str, value: object) -> str:
-    """Return a figure with its unit: the exact number of bytes first, then a rounded size."""
+    """Return a number with its unit: exact bytes first, then a rounded size."""
     match value:
         case None:
-            return "not in this GPU"
+            return "not available on this GPU"
         case int() if name.endswith("_bytes"):
             return f"{value:,} B ({format_bytes(value)})"
         case int() if name.endswith("_bytes_per_s"):

@@ -1,4 +1,4 @@
-"""`vramlab native`: run programs with PyTorch's own CUDA code, on a GPU that is not there.
+"""`vramlab native`: run programs with PyTorch's real CUDA build, without a GPU.
 
 $ vramlab native setup --cudnn
 $ vramlab native list
@@ -33,54 +33,76 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `native` to the command line."""
     parser = subparsers.add_parser(
         "native",
-        help="run programs with PyTorch's own CUDA code, on a GPU that is not there (Linux)",
-        description="Run programs with PyTorch's released CUDA build on libraries that describe a "
-        "GPU, count its memory and compute nothing. Linux x86-64 only.",
+        help="set up and use the native engine: PyTorch's real CUDA build, no GPU (Linux)",
+        description="Set up and use the native engine. It runs PyTorch's released CUDA build on "
+        "stub CUDA libraries, which count memory and compute nothing. Linux x86-64 only.",
+        examples=(
+            "vramlab native setup --cudnn",
+            "vramlab native run --gpu H200 train.py --lr 0.1",
+        ),
     )
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_setup(verbs)
-    verbs.add_parser("list", help="show what is set up").set_defaults(run=_list)
-    removing = verbs.add_parser("remove", help="remove what was set up")
-    _add_version(removing, "which PyTorch; without it, every one, and all that was fetched")
+    listing = verbs.add_parser(
+        "list",
+        help="list the PyTorch builds that are set up",
+        description="List the PyTorch builds that are set up, with their sizes and folders.",
+        examples=("vramlab native list",),
+    )
+    listing.set_defaults(run=_list)
+    removing = verbs.add_parser(
+        "remove",
+        help="remove PyTorch builds and downloads",
+        description="Remove PyTorch builds and everything that was downloaded for them.",
+        examples=("vramlab native remove --torch 2.13.0",),
+    )
+    _add_version(removing, "PyTorch version to remove (default: all versions and all downloads)")
     removing.set_defaults(run=_remove)
     _add_run(verbs)
     _add_kernel(verbs)
     checking = verbs.add_parser(
         "check",
-        help="say what packages with CUDA libraries of their own miss on the native engine",
-        description="Read the shared libraries of packages such as bitsandbytes, and name what "
-        "they need of NVIDIA's libraries that the substitutes lack. Nothing is loaded. Ends with "
-        "status 1 if something is missing.",
+        help="check whether a package's CUDA libraries work on the native engine",
+        description="Read the shared libraries of a package such as bitsandbytes, and list the "
+        "NVIDIA libraries and functions it needs that the stub libraries lack. Nothing is loaded "
+        "or run. The exit status is 1 if something is missing.",
+        examples=("vramlab native check bitsandbytes",),
     )
-    _add_version(checking, "which PyTorch of those that are set up (default: the newest)")
-    checking.add_argument("packages", nargs="+", metavar="PACKAGE", help="or the path of a library")
+    _add_version(checking, "PyTorch version to check with (default: newest that is set up)")
+    checking.add_argument(
+        "packages",
+        nargs="+",
+        metavar="PACKAGE",
+        help="installed package, or path of a shared library",
+    )
     checking.set_defaults(run=_check)
 
 
 def _add_setup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser(
         "setup",
-        help="fetch a PyTorch CUDA build, and compile what it needs",
-        description="Fetch PyTorch's CUDA wheel alone (0.5 GiB to download, 1.1 GiB on the disk) "
-        "and compile substitutes for CUDA's libraries (10 s), into the user's cache.",
+        help="download a PyTorch CUDA build and compile the stub libraries",
+        description="Download PyTorch's CUDA wheel (0.5 GiB; 1.1 GiB on disk) and compile stub "
+        "CUDA libraries (about 10 s). Everything goes to your cache folder; your environment does "
+        "not change.",
+        examples=("vramlab native setup --cudnn --triton",),
     )
-    _add_version(parser, "which PyTorch (default: the version that is installed)")
+    _add_version(parser, "PyTorch version to set up (default: the installed version)")
     parser.add_argument(
         "--site",
         type=Path,
         metavar="FOLDER",
-        help="take the PyTorch CUDA build that was unpacked into FOLDER, and fetch none",
+        help="use the PyTorch CUDA build unpacked in FOLDER instead of downloading one",
     )
     parser.add_argument(
         "--cudnn",
         action="store_true",
-        help="fetch cuDNN's library as well, which convolutions need (0.4 GiB to download; 0.7 for "
-        "CUDA 12)",
+        help="also download cuDNN, which convolutions need (0.4 GiB; 0.7 GiB for CUDA 12)",
     )
     parser.add_argument(
         "--triton",
         action="store_true",
-        help="fetch Triton as well, which torch.compile needs (0.2 GiB to download)",
+        help="also download Triton, which torch.compile needs (0.2 GiB)",
     )
     parser.set_defaults(run=_setup)
 
@@ -88,21 +110,24 @@ def _add_setup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser(
         "run",
-        help="run a program",
-        description="Run a program on the native engine. Its exit status is this command's; what "
-        "it asked for that has no meaning here is told on stderr.",
+        help="run a program on the native engine, without a report",
+        description="Run a program on the native engine, without a memory report (for the report, "
+        "use `vramlab run --engine native`). CUDA calls that cannot work without a GPU are listed "
+        "on stderr. The exit status is that of the program.",
         usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
         allow_abbrev=False,
+        examples=("vramlab native run --gpu H200 train.py --lr 0.1",),
     )
     _add_gpu(parser)
     parser.add_argument(
         "--streams",
         choices=("early", "late"),
         default="early",
-        help="whether events complete at once, or when the program waits (default: %(default)s)",
+        help="when CUDA events complete: early, as soon as they are recorded; late, only when the "
+        "program waits for them (default: %(default)s)",
     )
     parser.add_argument(
-        "-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as `python -m` does"
+        "-m", dest="module", nargs=argparse.REMAINDER, help="run a module, like `python -m`"
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=_run, parser=parser)
@@ -112,23 +137,28 @@ def _add_kernel(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = verbs.add_parser(
         "kernel",
         help="install a Jupyter kernel that runs notebooks on the native engine",
-        description=f"Install the Jupyter kernel {KERNEL_NAME!r} for this user: notebooks run "
-        "unchanged in it. Where there is one, it is replaced.",
+        description=f"Install the Jupyter kernel {KERNEL_NAME!r} for the current user, replacing "
+        "an earlier one. Notebooks run in it unchanged.",
+        examples=("vramlab native kernel --gpu T4",),
     )
     _add_gpu(parser)
     parser.set_defaults(run=_kernel)
 
 
 def _add_gpu(parser: argparse.ArgumentParser) -> None:
-    _add_version(parser, "which PyTorch of those that are set up (default: the newest)")
+    _add_version(parser, "PyTorch version to run (default: newest that is set up)")
     parser.add_argument(
         "--gpu",
         metavar="NAME",
         default="A100-40GB",
-        help="the GPU; see `vramlab gpus` (default: %(default)s)",
+        help="GPU to simulate, as listed by `vramlab gpus` (default: %(default)s)",
     )
     parser.add_argument(
-        "--count", type=at_least_one, default=1, help="how many of them (default: 1)"
+        "--count",
+        type=at_least_one,
+        default=1,
+        metavar="N",
+        help="number of GPUs (default: %(default)s)",
     )
 
 
@@ -150,17 +180,17 @@ def _setup(arguments: argparse.Namespace) -> int:
     print(f"PyTorch {build.torch_version} is set up: {build.size_bytes() / GIB:.2f} GiB")
     print(f"  in {build.folder}, and {build.site}")
     if build.cudnn is None:
-        print("  without cuDNN: convolutions are refused (--cudnn fetches it)")
+        print("  without cuDNN: convolutions fail (add it with --cudnn)")
     if build.triton is None:
-        print("  without Triton: torch.compile has no compiler (--triton fetches it)")
-    print(f"  vramlab native run --torch {build.release} script.py")
-    print(f"  vramlab native remove --torch {build.release}")
+        print("  without Triton: torch.compile fails (add it with --triton)")
+    print(f"  run a program: vramlab native run --torch {build.release} script.py")
+    print(f"  remove it: vramlab native remove --torch {build.release}")
     return _EXIT_OK
 
 
 @contextmanager
 def _undone_when_ended() -> Iterator[None]:
-    """Let a signal that ends this process do it as Ctrl+C does: what is half made is removed."""
+    """Let SIGTERM and SIGHUP unwind the stack like Ctrl+C, so partial downloads are removed."""
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,9 +216,9 @@ def _list(arguments: argparse.Namespace) -> int:
         size = f"{build.size_bytes() / GIB:.2f} GiB"
         print(f"{build.torch_version}  {build.python}  {cudnn}  {triton}  {size}  {build.folder}")
     if not found:
-        print("Nothing is set up: vramlab native setup")
+        print("No PyTorch build is set up. To set one up: vramlab native setup")
     for folder in native.unused_sites():
-        print(f"fetched, and not set up (vramlab native remove removes it): {folder}")
+        print(f"downloaded but not set up (delete with `vramlab native remove`): {folder}")
     return _EXIT_OK
 
 
@@ -213,11 +243,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
     words = arguments.program if arguments.module is None else arguments.module
     if not words:
-        arguments.parser.error("a script, or -m and a module, must be given")
+        arguments.parser.error("missing a script (or -m and a module)")
     if arguments.module is not None:
         words = ["-m", *words]
     elif not os.path.exists(words[0]):
-        arguments.parser.error(f"can't open file {words[0]!r}: there is none")
+        arguments.parser.error(f"can't open file {words[0]!r}: no such file")
     gpu = catalogue.find(arguments.gpu)
     build = native.find(arguments.torch)
     status, calls = native.run(build, words, gpu, arguments.count, streams=arguments.streams)
@@ -235,13 +265,13 @@ def _check(arguments: argparse.Namespace) -> int:
     for package in arguments.packages:
         missing = missing_for(package, build)
         if not missing:
-            print(f"{package}: misses nothing with PyTorch {build.torch_version}")
-        for each in missing:
+            print(f"{package}: nothing missing with PyTorch {build.torch_version}")
+        for gap in missing:
             status = _EXIT_MISSING
-            lacks = ", ".join((*each.files, *each.functions[:_MOST_FUNCTIONS]))
-            more = len(each.functions) - _MOST_FUNCTIONS
-            print(f"{package}: {each.library.name} misses {lacks}", end="")
-            print(f", and {more} functions more" if more > 0 else "")
+            lacks = ", ".join((*gap.files, *gap.functions[:_MOST_FUNCTIONS]))
+            more = len(gap.functions) - _MOST_FUNCTIONS
+            print(f"{package}: {gap.library.name} needs {lacks}", end="")
+            print(f", and {more} more functions" if more > 0 else "")
     return status
 
 
@@ -252,6 +282,6 @@ def _kernel(arguments: argparse.Namespace) -> int:
     build = native.find(arguments.torch)
     folder = install(build, gpu, arguments.count)
     print(f"{KERNEL_NAME}: {arguments.count} x {gpu.name}, PyTorch {build.torch_version}")
-    print(f"  in {folder}")
-    print(f"  jupyter kernelspec remove {folder.name}")
+    print(f"  installed in {folder}")
+    print(f"  remove it: jupyter kernelspec remove {folder.name}")
     return _EXIT_OK

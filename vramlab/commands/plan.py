@@ -1,4 +1,4 @@
-"""`vramlab plan`: will this training fit, what does each GPU hold, and what to change.
+"""`vramlab plan`: whether a training setup fits, what fills each GPU, and what to change.
 
 $ vramlab plan gpt2-xl --gpu A100-40GB --batch 8
 $ vramlab plan llama-3.1-8b --gpu H100-80GB --batch 16 --sequence 8192 --data 8 --zero 3 --simulate
@@ -34,13 +34,13 @@ _EXIT_FITS = 0
 _EXIT_DOES_NOT_FIT = 1
 
 _SIZES = {
-    "layers": "how many",
-    "width": "of the hidden state",
-    "heads": "of attention",
-    "kv_heads": "heads of keys and values",
-    "feed_forward": "inner width of the feed-forward layer",
-    "vocabulary": "words",
-    "positions": "the most tokens of a sequence",
+    "layers": "number of layers",
+    "width": "hidden size",
+    "heads": "attention heads",
+    "kv_heads": "key and value heads, for GQA (default: as many as attention heads)",
+    "feed_forward": "hidden size of the feed-forward layers",
+    "vocabulary": "vocabulary size",
+    "positions": "maximum sequence length",
 }
 
 
@@ -48,48 +48,63 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `plan` to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        help="say whether a model's training fits, and what to change",
-        description="Say what each GPU holds when a model is trained: PyTorch's own code runs a "
-        "step with few layers on a virtual GPU, which is extended to all layers; with --simulate "
-        "it runs all of them on one as large as yours. Ends with status 0 if it fits, 1 if it "
-        "does not.",
+        help="check whether training or serving a model fits, and what to change if not",
+        description="Check whether training a model fits on your GPUs, show what fills each GPU, "
+        "and suggest changes that save memory. The estimate runs a training step with a few "
+        "layers on a virtual GPU and extends it to all layers; --simulate runs all of them. The "
+        "exit status is 0 if the model fits, 1 if it does not.",
         allow_abbrev=False,
+        examples=(
+            "vramlab plan gpt2-xl --gpu A100-40GB --batch 8",
+            "vramlab plan llama-3.1-8b --gpu H100-80GB --batch 16 --data 8 --zero 3 --simulate",
+            "vramlab plan Qwen3-30B-A3B/config.json --gpu H200 --data 8 --zero 3 --batch 8",
+            'vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" '
+            "--loss cross_entropy",
+            "vramlab plan llama-3.1-8b --serve --gpu L4 --sequence 8192",
+        ),
     )
     parser.add_argument(
         "model",
         nargs="?",
-        help="a known model, such as gpt2-xl or llama-3.1-8b; a config.json of transformers, or a "
-        "folder with one; or a function without arguments that returns a model, as "
-        "file.py:function or package.module:function",
+        help="model name such as gpt2-xl or llama-3.1-8b; a config.json of transformers or its "
+        "folder; or a function without arguments that returns a model, written file.py:function "
+        "or package.module:function",
     )
     parser.add_argument(
         "--config",
         type=Path,
-        help="a config.json of GPT-2, Llama or Mistral, for the built-in transformer of its sizes, "
-        "which can be cut and be a pipeline; of other types, as MODEL",
+        help="config.json; with GPT-2, Llama and Mistral, --tensor and --pipeline work, because "
+        "the built-in transformer is planned with these sizes; other types work like MODEL",
     )
-    _add_call(parser.add_argument_group("how a model of your own is called"))
-    sizes = parser.add_argument_group("sizes, instead of a model or to change it")
-    sizes.add_argument("--like", metavar="MODEL", default="gpt2", help="default: %(default)s")
+    _add_call(parser.add_argument_group("inputs of your own model"))
+    sizes = parser.add_argument_group("model sizes, to change a known model or to describe one")
+    sizes.add_argument(
+        "--like",
+        metavar="MODEL",
+        default="gpt2",
+        help="known model that supplies all other sizes (default: %(default)s)",
+    )
     for name, about in _SIZES.items():
         sizes.add_argument(_flag(name), type=int, metavar="N", help=about)
     _add_training(parser.add_argument_group("training"))
     _add_gpus(parser.add_argument_group("GPUs"))
-    _add_serving(parser.add_argument_group("serving, in place of training"))
+    _add_serving(parser.add_argument_group("serving, instead of training"))
     parser.add_argument(
-        "--simulate", action="store_true", help="run all of it, too (seconds to minutes)"
+        "--simulate",
+        action="store_true",
+        help="also simulate training steps with all layers (takes seconds to minutes)",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
-        help="what --simulate runs on: portable, the virtual GPU; native, PyTorch's own CUDA code, "
-        "see `vramlab native`; auto, native where the installed PyTorch's version is set up "
-        f"(default: ${ENVIRONMENT}, else auto)",
+        help="engine for --simulate: portable (the virtual GPU), native (PyTorch's CUDA build, "
+        "see `vramlab native`), or auto (native if set up for the installed PyTorch version) "
+        f"(default: ${ENVIRONMENT}, or auto)",
     )
     parser.add_argument(
         INSIDE, nargs=2, metavar=("STAGE", "FILE"), dest="inside", help=argparse.SUPPRESS
     )
-    parser.add_argument("--json", action="store_true", help="print everything, in bytes, as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
     parser.set_defaults(run=run)
 
 
@@ -99,87 +114,149 @@ def _add_call(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="TENSOR",
-        help='what it is called with, such as "float32[B,3,224,224]" by position or '
-        '"input_ids=int64[B,S]" by keyword, once for each tensor; B is the batch that a GPU takes '
-        "at a time, S the sequence",
+        help='input tensor, for example "float32[B,3,224,224]" (positional) or '
+        '"input_ids=int64[B,S]" (keyword); B is the micro-batch size of a GPU, S the sequence '
+        "length; repeat for each input",
     )
     group.add_argument(
-        "--target", metavar="TENSOR", help='what the loss is compared with, such as "int64[B]"'
+        "--target", metavar="TENSOR", help='target tensor of the loss, for example "int64[B]"'
     )
     group.add_argument(
         "--loss",
         metavar="FUNCTION",
-        help="called with output and target: a name in torch.nn.functional, or file.py:function "
-        "(default: the model returns its loss)",
+        help="loss function, called with output and target: a name in torch.nn.functional, or "
+        "file.py:function (default: the model returns its loss)",
     )
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--batch", type=int, help="sequences of a step, on all GPUs together")
-    group.add_argument("--micro-batch", type=int, help="sequences that a GPU takes at a time")
     group.add_argument(
-        "--sequence", type=int, help="tokens of each (default: 1024, or the most the model takes)"
+        "--batch", type=int, metavar="N", help="global batch size, in sequences (default: 8)"
+    )
+    group.add_argument(
+        "--micro-batch",
+        type=int,
+        metavar="N",
+        help="sequences per GPU and forward pass (default: the whole batch of the GPU)",
+    )
+    group.add_argument(
+        "--sequence",
+        type=int,
+        metavar="N",
+        help="sequence length in tokens (default: 1024, or the model's maximum if shorter)",
     )
     group.add_argument(
         "--precision",
-        help='such as "float32" (default: "autocast bfloat16", or "autocast float16" on a GPU '
-        "without bfloat16)",
+        help='"float32", "autocast bfloat16", "autocast float16", "bfloat16, float32 master", or '
+        'others (default: "autocast bfloat16", or "autocast float16" on GPUs without bfloat16)',
     )
-    group.add_argument("--optimizer", help="sgd, sgd with momentum, or adamw")
-    group.add_argument("--implementation", choices=("loop", "foreach", "fused"))
+    group.add_argument(
+        "--optimizer", help='"sgd", "sgd with momentum" or "adamw" (default: "adamw")'
+    )
+    group.add_argument(
+        "--implementation",
+        choices=("loop", "foreach", "fused"),
+        help="optimizer implementation (default: foreach)",
+    )
     group.add_argument(
         "--attention",
         choices=("eager", "math", "efficient", "flash"),
-        help="default: flash, or else efficient or math, whichever the GPU has for the precision",
+        help="attention kernel (default: flash, or efficient or math if the GPU or precision "
+        "does not support it)",
     )
-    group.add_argument("--dropout", action="store_true", default=None)
-    group.add_argument("--checkpointing", choices=("none", "selective", "full"))
-    group.add_argument("--offload", choices=("nothing", "optimizer", "activations", "both"))
+    group.add_argument(
+        "--dropout", action="store_true", default=None, help="train with dropout (default: off)"
+    )
+    group.add_argument(
+        "--checkpointing",
+        choices=("none", "selective", "full"),
+        help="activation checkpointing: selective recomputes attention, full whole layers "
+        "(default: none)",
+    )
+    group.add_argument(
+        "--offload",
+        choices=("nothing", "optimizer", "activations", "both"),
+        help="what to keep in host memory (default: nothing)",
+    )
 
 
 def _add_gpus(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--gpu",
-        help="a name that `vramlab gpus` lists, or 'H100,memory=60GiB' (default: A100-80GB)",
+        metavar="NAME",
+        help="GPU as listed by `vramlab gpus`, or one with your own numbers such as "
+        "'H100,memory=60GiB' (default: A100-80GB)",
     )
-    group.add_argument("--data", type=int, metavar="N", help="data-parallel ranks")
-    group.add_argument("--zero", type=int, choices=(0, 1, 2, 3), help="what these divide")
-    group.add_argument("--tensor", type=int, metavar="N", help="ranks that share matrices")
-    group.add_argument("--sequence-parallel", action="store_true", default=None)
-    group.add_argument("--pipeline", type=int, metavar="N", help="stages")
-    group.add_argument("--schedule", choices=("GPipe", "1F1B"))
+    group.add_argument("--data", type=int, metavar="N", help="data-parallel ranks (default: 1)")
+    group.add_argument(
+        "--zero",
+        type=int,
+        choices=(0, 1, 2, 3),
+        help="ZeRO stage of the data-parallel ranks; 2 and 3 are FSDP2 (default: 0, which is DDP)",
+    )
+    group.add_argument("--tensor", type=int, metavar="N", help="tensor-parallel ranks (default: 1)")
+    group.add_argument(
+        "--sequence-parallel",
+        action="store_true",
+        default=None,
+        help="also shard activations along the sequence across the tensor-parallel ranks "
+        "(default: off)",
+    )
+    group.add_argument("--pipeline", type=int, metavar="N", help="pipeline stages (default: 1)")
+    group.add_argument(
+        "--schedule", choices=("GPipe", "1F1B"), help="pipeline schedule (default: 1F1B)"
+    )
 
 
 def _add_serving(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--serve",
         action="store_true",
-        help="say how many requests fit when the model is served: --sequence is of each request, "
-        "--tensor the GPUs that share it",
-    )
-    group.add_argument("--weights", metavar="DTYPE", help="float32, float16, bfloat16 or float8")
-    group.add_argument("--cache", metavar="DTYPE", help="of keys and values")
-    group.add_argument("--page", type=int, metavar="TOKENS", help="of the cache (default: 16)")
-    group.add_argument(
-        "--utilization", type=float, help="share of the memory that is taken (default: 0.9)"
+        help="report how many concurrent requests fit, with --sequence tokens each (default: the "
+        "model's maximum), on --tensor GPUs",
     )
     group.add_argument(
-        "--batched-tokens", type=int, metavar="N", help="of a forward pass (default: 2048)"
+        "--weights",
+        metavar="DTYPE",
+        help="dtype of the weights: float32, float16, bfloat16 or float8 (default: bfloat16)",
+    )
+    group.add_argument(
+        "--cache",
+        metavar="DTYPE",
+        help="dtype of the KV cache: float32, float16, bfloat16 or float8 (default: bfloat16)",
+    )
+    group.add_argument(
+        "--page", type=int, metavar="TOKENS", help="tokens per KV-cache block (default: 16)"
+    )
+    group.add_argument(
+        "--utilization",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of GPU memory that the server uses (default: 0.9)",
+    )
+    group.add_argument(
+        "--batched-tokens",
+        type=int,
+        metavar="N",
+        help="maximum tokens per forward pass (default: 2048)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; answer the exit status.
+    """Print the report and return the exit status.
 
     Raises:
-        UnknownModel, UnusableModel, UnsupportedPlan, UnevenParts, UnknownGPUError: what was
-            asked for cannot be.
+        UnknownModel: No model of that name, or an unreadable configuration.
+        UnusableModel: The user's model cannot be made or called.
+        UnsupportedPlan: Settings that exclude each other.
+        UnevenParts: The model cannot be divided evenly.
+        UnknownGPUError: No GPU of that name.
     """
     if arguments.serve:
         return _serve(arguments)
     for name in _SERVING:
         if getattr(arguments, name) is not None:
-            raise VramlabError(f"{_flag(name)} is for --serve")
+            raise VramlabError(f"{_flag(name)} needs --serve: add --serve, or leave it out")
     with lasting_imports():
         from vramlab.planner import Plan, report
         from vramlab.planner.defaults import defaults_for
@@ -210,17 +287,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _simulate_natively(
     arguments: argparse.Namespace, plan: Plan
 ) -> Callable[[Plan, int], Simulation] | None:
-    """Return what simulates on the native engine, if that is the one to take.
+    """Return the function that simulates on the native engine; None for the portable engine.
 
     Raises:
-        NativeEngineError: it was asked for and cannot be had.
+        NativeEngineError: The native engine was requested but is not set up.
     """
     if not arguments.simulate:
         if arguments.engine:
-            raise VramlabError("--engine is what --simulate runs on: give both")
+            raise VramlabError("--engine needs --simulate: add --simulate, or leave it out")
         return None
-    # A later stage's rank would wait for what the first rank of all says.
-    later = "a stage of a pipeline" if plan.pipeline > 1 else ""
+    # A rank of a later stage would wait for a message from rank 0, which does not run.
+    later = "pipeline parallelism" if plan.pipeline > 1 else ""
     choice = choose(arguments.engine or default_engine(), portable_only=later)
     if choice.build is None:
         return None
@@ -231,10 +308,13 @@ _SERVING = ("weights", "cache", "page", "utilization", "batched_tokens")
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    """Say how many requests fit; 0: one of --sequence does at least, 1: none does.
+    """Print how many requests fit; return 0 if at least one does, else 1.
 
     Raises:
-        UnknownModel, UnusableModel, UnusableServing, UnknownGPUError: what was asked for cannot be.
+        UnknownModel: No model of that name, or an unreadable configuration.
+        UnusableModel: The configuration's model type is not supported.
+        UnusableServing: Settings that make no sense for serving.
+        UnknownGPUError: No GPU of that name.
     """
     from vramlab import catalogue
     from vramlab.planner.models import is_built_in
@@ -242,10 +322,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     from vramlab.planner.serving import Serving
     from vramlab.planner.serving_report import serving_dict, serving_text
 
-    given = arguments.model or ""
-    path = arguments.config or (Path(given) if given and Path(given).exists() else None)
-    if ":" in given:
-        raise VramlabError("--serve takes a known model, a config.json, or sizes")
+    text = arguments.model or ""
+    path = arguments.config or (Path(text) if text and Path(text).exists() else None)
+    if ":" in text:
+        raise VramlabError(
+            f"--serve cannot use a function ({text}): pass a known model, a config.json, or sizes"
+        )
     with working("planning"):
         if path is not None and not is_built_in(path):
             model = served_config(path)
@@ -261,44 +343,45 @@ def _serve(arguments: argparse.Namespace) -> int:
         sequence = arguments.sequence or model.positions
         if not 1 <= sequence <= model.positions:
             raise VramlabError(
-                f"--sequence {sequence}: {model.name} has positions for {model.positions} tokens"
+                f"invalid --sequence {sequence}: use 1 to {model.positions}, the maximum of "
+                f"{model.name}"
             )
-        told = serving_dict(serving, sequence)
-    print(json.dumps(told, indent=2) if arguments.json else serving_text(serving, sequence))
-    return _EXIT_FITS if told["fits"] else _EXIT_DOES_NOT_FIT
+        data = serving_dict(serving, sequence)
+    print(json.dumps(data, indent=2) if arguments.json else serving_text(serving, sequence))
+    return _EXIT_FITS if data["fits"] else _EXIT_DOES_NOT_FIT
 
 
 def _model(arguments: argparse.Namespace) -> Sizes | CustomModel:
-    """Return the model that is named, read or described by sizes.
+    """Return the model: a known name, a configuration, a function, or sizes.
 
-    A name is looked for among known ones first; so a folder of the same name is written ./name.
+    Known names come first, so a folder with the name of a known model is written ./name.
     """
     from vramlab.planner import MODELS
     from vramlab.planner.models import is_built_in
 
     if arguments.model and arguments.config:
         raise VramlabError(
-            f"both a model ({arguments.model}) and a configuration ({arguments.config}): give one"
+            f"both a model ({arguments.model}) and --config {arguments.config}: use one of them"
         )
-    given = arguments.model or ""
-    is_function = ":" in given
-    is_path = not is_function and given.lower() not in MODELS and Path(given).exists()
-    if given and (is_function or is_path):
-        return _custom(arguments, None if is_function else Path(given))
+    text = arguments.model or ""
+    is_function = ":" in text
+    is_path = not is_function and text.lower() not in MODELS and Path(text).exists()
+    if text and (is_function or is_path):
+        return _custom(arguments, None if is_function else Path(text))
     if arguments.config and not is_built_in(arguments.config):
         return _custom(arguments, arguments.config)
     call = [name for name in _CALL if getattr(arguments, name)]
     if call:
         raise VramlabError(
-            f"{_flag(call[0])} says how a model of your own is called: give one, as "
-            "file.py:function or as its config.json"
+            f"{_flag(call[0])} works only with your own model: pass it as file.py:function or as "
+            "its config.json"
         )
     return _sizes(arguments)
 
 
 _CALL = ("input", "target", "loss")
 _BUILT_IN = (*_SIZES, "attention", "dropout")
-"""Options of the built-in transformer only."""
+"""Options that apply only to the built-in transformer."""
 
 
 def _custom(arguments: argparse.Namespace, config: Path | None) -> CustomModel:
@@ -307,15 +390,15 @@ def _custom(arguments: argparse.Namespace, config: Path | None) -> CustomModel:
     for name in _BUILT_IN:
         if getattr(arguments, name) is not None:
             raise VramlabError(
-                f"{_flag(name)} is for the built-in transformer: {config or arguments.model} has "
-                "its own"
+                f"{_flag(name)} works only with the built-in transformer: leave it out, and set it "
+                f"in {config or arguments.model} instead"
             )
     if config is None:
         return custom_model(arguments.model, arguments.input, arguments.target, arguments.loss)
     if arguments.target or arguments.loss:
         raise VramlabError(
-            "models of transformers return their loss: leave --target and --loss out, and give "
-            "labels with --input if others than the usual ones are wanted"
+            "models of transformers return their loss: leave out --target and --loss, and use "
+            "--input if the labels have an unusual shape"
         )
     return transformers_model(config, arguments.input)
 
@@ -327,7 +410,10 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
         name: value for name in _SIZES if (value := getattr(arguments, name)) is not None
     }
     if not (arguments.model or arguments.config or changes):
-        raise VramlabError("which model? Give a name, such as gpt2-xl, or --config, or sizes")
+        raise VramlabError(
+            "missing model: pass a name such as gpt2-xl, a config.json, or sizes such as "
+            "--layers 24 --width 2048"
+        )
     if arguments.config:
         sizes = read_config(arguments.config)
     else:
@@ -341,17 +427,17 @@ def _sizes(arguments: argparse.Namespace) -> Sizes:
 
 
 def as_text(found: Report, defaults: Mapping[str, Any] | None = None) -> str:
-    """Give the whole report as text.
+    """Return the whole report as text.
 
     Args:
-        found: the report.
-        defaults: options that were chosen for this GPU and this model.
+        found: The report.
+        defaults: Options that were chosen for this GPU and this model.
     """
     from vramlab.planner import describe
 
     parts = [
         describe(found.plan),
-        _told(found, defaults or {}),
+        _unusual_defaults(found, defaults or {}),
         str(found.table()),
         found.verdict(),
         found.value_reads(),
@@ -360,16 +446,16 @@ def as_text(found: Report, defaults: Mapping[str, Any] | None = None) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _told(found: Report, defaults: Mapping[str, Any]) -> str:
-    """Say which defaults are not the usual ones; '' if all are."""
+def _unusual_defaults(found: Report, defaults: Mapping[str, Any]) -> str:
+    """Return a sentence about defaults that depend on this GPU and model; '' without any."""
     if not defaults:
         return ""
     options = ", ".join(f'{_flag(name)} "{value}"' for name, value in defaults.items())
-    return f"Defaults for this model on {found.plan.model.name}: {options}."
+    return f"Defaults chosen for this model on {found.plan.model.name}: {options}."
 
 
 def as_dict(found: Report) -> dict[str, Any]:
-    """Give the whole report in types that JSON has; sizes in bytes."""
+    """Return the whole report in JSON types, with sizes in bytes."""
     simulation = found.simulation
     return {
         "plan": _plan_as_dict(found.plan),
@@ -410,15 +496,15 @@ def _plan_as_dict(plan: Plan) -> dict[str, Any]:
     if not plan.is_custom:
         return asdict(plan)
     custom = plan.custom
-    told: dict[str, Any] = {
+    model: dict[str, Any] = {
         "model": custom.name,
-        "inputs": [each.text for each in custom.inputs],
+        "inputs": [tensor.text for tensor in custom.inputs],
         "target": custom.target and custom.target.text,
     }
     settings = {
         field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "sizes"
     }
-    return told | settings
+    return model | settings
 
 
 def _flag(name: str) -> str:

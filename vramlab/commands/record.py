@@ -1,4 +1,4 @@
-"""`vramlab record`: measure every experiment and every workload of the zoo on this machine's GPU.
+"""`vramlab record`: measure experiments and models on this machine's GPU.
 
 $ vramlab record
 $ vramlab record --only 'zoo/gpt2-*' --only context
@@ -34,79 +34,87 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `record` to the command line."""
     parser = subparsers.add_parser(
         "record",
-        help="measure experiments and models on this machine's GPU, for `vramlab compare`",
-        description="Run every experiment and every workload of the zoo on this machine's GPU, "
-        "each in a process of its own, and write what they take to "
-        "FOLDER/<gpu>-torch<version>.json. Nothing else should use the GPU meanwhile. Started "
-        "again, it goes on where it stopped, and tries again what failed. Ends with status 1 if "
-        "something failed.",
+        help="measure experiments and models on a real GPU, for `vramlab compare`",
+        description="Run every experiment and model workload on this machine's GPU, each in a "
+        "separate process, and write the measurements to FOLDER/<gpu>-torch<version>.json. No "
+        "other program should use the GPU meanwhile. If you run the command again, it resumes and "
+        "retries failed entries. The exit status is 1 if an entry failed.",
+        examples=(
+            "vramlab record",
+            "vramlab record --only 'zoo/gpt2-*' --only context",
+            "vramlab record --virtual H200 --out /tmp/recordings",
+        ),
     )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="record entries that fit: a part of the id, or with wildcards; may come again",
+        help="record only entries whose id contains PATTERN or matches it as a wildcard; "
+        "repeatable (default: all entries)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FOLDER",
-        help=f"where the recording is or will be (default: {DEFAULT_FOLDER}, which is for what was "
-        "measured: --engine native needs another)",
+        help="folder of the recording, created if missing; required with --engine native "
+        f"(default: {DEFAULT_FOLDER})",
     )
     parser.add_argument(
-        "--again", action="store_true", help="also record what is in the recording already"
+        "--again", action="store_true", help="record entries again that are already recorded"
     )
-    parser.add_argument("--list", action="store_true", help="print the ids, and record nothing")
+    parser.add_argument("--list", action="store_true", help="list the ids of the entries and exit")
     parser.add_argument(
         "--timeout",
         type=positive,
         default=180.0,
         metavar="SECONDS",
-        help="how long one entry may take (default: %(default)g)",
+        help="time limit per entry, in seconds (default: %(default)g)",
     )
     parser.add_argument(
         "--stacks",
         choices=("all", "python", "none"),
         default="all",
-        help="what traces tell of an allocation: C++ frames, and with them the op, Python's alone, "
-        "or nothing (default: all)",
+        help="stack frames to record per allocation: all (Python and C++, which also identifies "
+        "the op), python, or none (default: all)",
     )
     parser.add_argument(
-        "--virtual", metavar="NAME", help="record a virtual GPU instead, to try the commands"
+        "--virtual",
+        metavar="NAME",
+        help="record a virtual GPU instead of a real one, to try out this command",
     )
     parser.add_argument(
         "--torch-version",
         metavar="VERSION",
-        help=f"the PyTorch whose rules a virtual GPU follows: {KNOWN} (default: the installed one, "
-        "whose autograd runs in any case), or that runs on the native engine",
+        help=f"PyTorch version to simulate with --virtual ({KNOWN}), or to run with "
+        "--engine native (default: the installed version)",
     )
     parser.add_argument(
         "--engine",
         choices=("native",),
-        help="record what PyTorch's own CUDA code does on a GPU that is not there; see "
-        "`vramlab native`",
+        help="record PyTorch's CUDA build on the native engine, see `vramlab native`; needs --gpu "
+        "and --out",
     )
     parser.add_argument(
         "--gpu",
         metavar="NAME",
-        help="the GPU that the native engine describes (see `vramlab gpus`)",
+        help="GPU that the native engine simulates, as listed by `vramlab gpus`",
     )
     parser.add_argument(
         "--count",
         type=at_least_one,
         default=1,
-        help="how many of them the native engine has (default: 1)",
+        metavar="N",
+        help="number of GPUs that the native engine simulates (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record, and tell how it goes; answer the exit status.
+    """Record, print progress, and return the exit status.
 
     Raises:
-        VramlabError: nothing to record or to write to; the message says what to do.
+        VramlabError: No GPU, no matching entry, or a folder that cannot be written.
     """
     from vramlab.recordings.entries import all_entries, select
 
@@ -135,17 +143,19 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = time.perf_counter() - started
     print(f"{recording.path}: {counts['ok']} of {len(names)} recorded, {seconds:.0f} s", end="")
     if counts["skipped"]:
-        print(f"; {counts['skipped']} need more GPUs", end="")
-    print(f"; {failed} failed: the same command tries them again" if failed else "")
+        print(f"; {counts['skipped']} skipped (need more GPUs)", end="")
+    print(f"; {failed} failed: run the command again to retry" if failed else "")
     return _EXIT_SOME_FAILED if failed else _EXIT_OK
 
 
 def _record_natively(arguments: argparse.Namespace) -> int:
-    """Run this command in a process on the native engine."""
-    if arguments.gpu is None or arguments.out is None or arguments.virtual is not None:
+    """Run this command again in a process on the native engine."""
+    if arguments.virtual is not None:
+        raise VramlabError("--virtual cannot be combined with --engine native: use one of them")
+    if arguments.gpu is None or arguments.out is None:
         raise VramlabError(
-            "--engine native needs --gpu NAME, the GPU to describe, and --out FOLDER, for what is "
-            "computed is not to lie among what was measured; --virtual is for the other engine"
+            "--engine native needs --gpu NAME (the GPU to simulate) and --out FOLDER (so that "
+            "simulated and measured recordings stay apart)"
         )
     choice = choose("native", arguments.torch_version)
     return run_command(choice, arguments.words, catalogue.find(arguments.gpu), arguments.count)
@@ -156,7 +166,7 @@ def _print_progress(progress: RecordingProgress) -> None:
     width = len(str(progress.count))
     line = f"[{progress.number:{width}}/{progress.count}] {progress.name}: "
     if progress.known:
-        line += "is there already"
+        line += "already recorded"
     elif entry.status != "ok":
         line += f"{entry.status.upper()}: {entry.error}"
     else:

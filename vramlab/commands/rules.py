@@ -1,4 +1,4 @@
-"""`vramlab rules`: what CUDA kernels take inside an op, and all that an op meets on a virtual GPU.
+"""`vramlab rules`: memory that CUDA kernels allocate inside an op, and how vramlab models an op.
 
 $ vramlab rules
 $ vramlab rules mm layer_norm
@@ -35,20 +35,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `rules` to the command line."""
     parser = subparsers.add_parser(
         "rules",
-        help="show what CUDA kernels take beyond their outputs, and how sure that is",
-        description="Show the rules of what a CUDA kernel takes from the caching allocator inside "
-        "one op, beyond the op's outputs: what, where that was read, and whether a real GPU or a "
-        "published figure has confirmed it. Of an op that is named in full, such as aten.index, "
-        "show everything that it meets on a virtual GPU.",
+        help="list the temporary memory that CUDA kernels allocate, with sources",
+        description="List the rules for memory that CUDA kernels allocate inside an op, beyond its "
+        "outputs: how much, the source, and whether a real GPU or a published number confirms it. "
+        "For a full op name such as aten.index, show everything vramlab models about the op.",
+        examples=("vramlab rules mm layer_norm", "vramlab rules aten.index"),
     )
     parser.add_argument(
         "op",
         nargs="*",
-        help="only rules of ops whose name contains one of these, such as mm; of an op that is "
-        "named in full, such as aten.index or aten.index.Tensor, its whole record",
+        help="part of an op name such as mm, to list its rules; or a full name such as aten.index "
+        "or aten.index.Tensor, to show its whole record (default: all rules)",
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
     form.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     named = [name for name in arguments.op if "." in name or not lines]
     records = {name: _records(name) for name in named}
     if lacking := [name for name, found in records.items() if not found]:
-        print_error("\n".join(f"PyTorch has no op {name}" for name in lacking))
+        print_error("\n".join(f"unknown op {name!r}: PyTorch has no such op" for name in lacking))
     shown = [record for found in records.values() for record in found]
     if arguments.json:
         print(json.dumps([*shown, *map(as_dict, lines)], indent=2))
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def as_dict(line: Rule) -> dict[str, Any]:
-    """Give a rule in types that JSON has."""
+    """Return a rule in JSON types."""
     return {
         "ops": list(line.ops),
         "takes": line.takes,
@@ -87,19 +87,19 @@ def as_dict(line: Rule) -> dict[str, Any]:
 
 
 def text(lines: Iterable[Rule]) -> Iterable[str]:
-    """Give a paragraph for each rule, under a heading for each status."""
+    """Return a paragraph for each rule, under a heading for each status."""
     for status, group in groupby(lines, key=lambda line: line.status):
         yield f"{status.value}:"
         for line in group:
             yield ""
             yield from _wrapped(", ".join(_short(line.ops)), "  ", "    ")
-            yield from _wrapped(line.takes, "    takes   ", " " * 12)
+            yield from _wrapped(line.takes, "    memory  ", " " * 12)
             yield from _wrapped(line.source, "    source  ", " " * 12)
         yield ""
 
 
 def markdown(lines: Iterable[Rule]) -> str:
-    """Give a table, one line for each rule."""
+    """Return a Markdown table with one line per rule."""
     rows = [
         (", ".join(f"`{name}`" for name in _short(line.ops)), line.takes, line.source, word)
         for line in lines
@@ -112,7 +112,7 @@ def markdown(lines: Iterable[Rule]) -> str:
 
 
 def summary(lines: Iterable[Rule]) -> str:
-    """Give how many rules have which status."""
+    """Return the number of rules per status, in a line."""
     counts = Counter(line.status for line in lines)
     parts = [f"{count} {status.value}" for status, count in counts.items()]
     return f"{counts.total()} rules: " + "; ".join(parts)
@@ -123,9 +123,9 @@ def _is_about(line: Rule, words: Sequence[str]) -> bool:
 
 
 def _short(ops: Sequence[str]) -> list[str]:
-    """Name overloads of one op together: aten.mm.default and aten.mm.out as aten.mm(default, out).
+    """Join overloads of one op: aten.mm.default and aten.mm.out become aten.mm(default, out).
 
-    A name without an overload stands for all of them, and stays as it is.
+    A name without an overload stands for all overloads and is not changed.
     """
     overloads: dict[str, list[str]] = {}
     for op in ops:
@@ -139,25 +139,25 @@ def _wrapped(words: str, first: str, others: str) -> list[str]:
 
 
 def _records(name: str) -> list[Description]:
-    """Describe the overloads of an op; none if there is no such op."""
+    """Describe the overloads of an op; an empty list for an unknown op."""
     from vramlab.gpu.ops.describe import describe
     from vramlab.kernels.registry import overloads
 
     full = name if "." in name else f"aten.{name}"
-    return [describe(each) for each in overloads(full) if _is_called(each)]
+    return [describe(overload) for overload in overloads(full) if _is_called(overload)]
 
 
 def _is_called(func: OpOverload) -> bool:
-    """Whether programs can call an overload: TorchScript has a few of its own."""
+    """Check whether programs can call an overload; a few exist only in TorchScript."""
     from vramlab.gpu.torch_internals import dispatch_get_all_op_names
 
     return func.name() in dispatch_get_all_op_names()
 
 
 def record_text(record: Description) -> Iterable[str]:
-    """Give a paragraph for an op, with a line for each part of its record."""
+    """Return a paragraph for an op, with a line for each part of its record."""
     parts = dict(record)
     yield f"{parts.pop('op')}: {parts.pop('knowledge')}"
-    for heading, said in parts.items():
-        yield from _wrapped(said or "-", f"    {heading:<13}", " " * 17)
+    for heading, content in parts.items():
+        yield from _wrapped(content or "-", f"    {heading:<13}", " " * 17)
     yield ""

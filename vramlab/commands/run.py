@@ -1,5 +1,4 @@
-"""`vramlab run train.py`: run a training script on a GPU that is not there, and tell where its
-memory went.
+"""`vramlab run train.py`: run a training script on a virtual GPU and report where its memory goes.
 
 $ vramlab run train.py --lr 0.1
 $ vramlab run --gpu L4 --steps 3 train.py
@@ -10,8 +9,8 @@ $ vramlab run -m torch.distributed.run --nproc_per_node 2 train.py
 $ vramlab run --gpu all --steps 2 train.py
 $ vramlab run --gpu L4 --steps 2 --largest --batch-size train.py
 
-The script runs unmodified; its exit status is this command's. The report goes to stderr, so that
-the script's own stdout stays as it is.
+The script runs unmodified, and its exit status becomes that of the command. The report goes to
+stderr, so the script's stdout is not changed.
 """
 
 from __future__ import annotations
@@ -59,82 +58,92 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `run` to the command line."""
     parser = subparsers.add_parser(
         "run",
-        help="run a training script on a virtual GPU, and tell where its memory went",
-        description="Run a training script, unmodified, on a virtual GPU, and end with whether it "
-        "fits and where its peak of memory came from. The report goes to stderr; the exit status "
-        "is the script's.",
+        help="run a training script on a virtual GPU and report where its memory goes",
+        description="Run an unmodified training script on a virtual GPU. Then report whether it "
+        "fits, what fills the memory at the peak, and which lines allocated it. The report goes "
+        "to stderr. The exit status is that of the script.",
         usage="%(prog)s [options] (script.py | -m module) [arguments of the program ...]",
         allow_abbrev=False,
         takes_option="--largest",
+        examples=(
+            "vramlab run --gpu T4 train.py --lr 0.1",
+            "vramlab run --gpu A100-80GB --steps 3 --html report.html train.py",
+            "vramlab run --gpu all --steps 2 train.py",
+            "vramlab run --gpu L4 --steps 2 --largest --batch-size train.py",
+            "vramlab run -m torch.distributed.run --nproc_per_node 2 train.py",
+        ),
     )
     parser.add_argument(
         "--gpu",
         metavar="NAME",
         default="A100-40GB",
-        help="the GPU; see `vramlab gpus` (default: %(default)s). A MIG profile or figures of your "
-        "own follow the name: H100-1g.10gb, 'H100,memory=60GiB'. Several with commas, or `all` "
-        "common ones: report on which of them the program fits",
+        help="GPU to simulate, as listed by `vramlab gpus` (default: %(default)s). Also a MIG "
+        "slice such as H100-1g.10gb, or your own numbers such as 'H100,memory=60GiB'. With several "
+        "names separated by commas, or `all` for the common GPUs, report which ones the program "
+        "fits on",
     )
     parser.add_argument(
         "--largest",
         metavar="OPTION",
-        help="find the largest value of an option of the program, such as --batch-size, that fits",
+        help="find the largest value that fits for an option of the program, such as --batch-size",
     )
     parser.add_argument(
         "--multiple-of",
         type=at_least_one,
         metavar="N",
-        help="for --largest: try multiples of N only (default: 1)",
+        help="with --largest, try only multiples of N (default: 1)",
     )
     parser.add_argument(
         "--count",
         type=at_least_one,
-        help="how many of them (default: 1, or as many as torchrun starts ranks on a machine)",
+        metavar="N",
+        help="number of GPUs (default: 1, or under torchrun one per local rank)",
     )
     parser.add_argument(
         "--on-value",
         choices=("nan", "zero", "error"),
-        help="what a read of a value that does not exist gets, such as loss.item(): nan (0 for "
-        "whole numbers and arrays), and a note in the report; or 0; or an error (default: nan)",
+        help="what loss.item() and other reads of values on the GPU return, which a virtual GPU "
+        "does not compute: nan (0 for integers and arrays), zero, or an error; the report lists "
+        "every line that read a value (default: nan)",
     )
     parser.add_argument(
         "--alloc-conf",
         metavar="SETTINGS",
-        help="settings of PyTorch's allocator (default: those of the environment, as "
-        "PyTorch reads them: PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF)",
+        help="settings of PyTorch's caching allocator, such as expandable_segments:True (default: "
+        "$PYTORCH_CUDA_ALLOC_CONF, or $PYTORCH_ALLOC_CONF)",
     )
     parser.add_argument(
         "--try-allocator",
         action="store_true",
-        help="after the run, replay its allocations under other settings of PyTorch's allocator, "
-        "and show what each would reserve (portable engine)",
+        help="after the run, replay its allocations under other allocator settings and show how "
+        "much memory each would reserve (portable engine only)",
     )
     parser.add_argument(
         "--torch-version",
         metavar="VERSION",
-        help=f"the PyTorch whose rules to follow: {KNOWN} (default: the installed one, whose "
-        "autograd runs in any case); on the native engine, the one that runs",
+        help=f"PyTorch version to simulate ({KNOWN}), or to run on the native engine (default: "
+        "the installed version). On the portable engine, autograd is always the installed one",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
         default=default_engine(),
-        help="portable: the virtual GPU; native: PyTorch's own CUDA code, see `vramlab native`; "
-        f"auto: native where that PyTorch is set up (default: ${ENVIRONMENT}, else auto)",
+        help="portable (the virtual GPU), native (PyTorch's CUDA build, see `vramlab native`), or "
+        f"auto (native if that PyTorch version is set up) (default: ${ENVIRONMENT}, or auto)",
     )
     parser.add_argument(
         "--streams",
         choices=("early", "late"),
         default="early",
-        help="on the native engine, whether events complete at once, or when the program waits "
-        "(default: %(default)s)",
+        help="on the native engine, when CUDA events complete: early, as soon as they are "
+        "recorded; late, only when the program waits for them (default: %(default)s)",
     )
     parser.add_argument(
         "--steps",
         type=at_least_one,
         metavar="N",
-        help="stop the program after N training steps, with exit status 0: steps of its optimizers "
-        "or, if it has none, backward passes with gradients of their own",
+        help="stop the program after N training steps, with exit status 0; without an optimizer, "
+        "backward passes that create new gradients count as steps",
     )
     parser.add_argument(
         "--seconds",
@@ -142,46 +151,48 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="S",
         help="stop the program after S seconds, with exit status 0",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the report as JSON, in bytes")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the report as JSON, with sizes in bytes"
+    )
     parser.add_argument(
         "--html",
         metavar="FILE",
-        help="write the report as a page, with a timeline of every block that can be asked",
+        help="write the report as a web page with an interactive timeline of all allocations",
     )
     parser.add_argument(
         "--snapshot",
         metavar="FILE",
-        help="record every allocation, and write a snapshot for pytorch.org/memory_viz",
+        help="write a memory snapshot of the run, for pytorch.org/memory_viz",
     )
     parser.add_argument(
-        "-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as `python -m` does"
+        "-m", dest="module", nargs=argparse.REMAINDER, help="run a module, like `python -m`"
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=run, parser=parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program and report; answer its exit status."""
+    """Run the program, print the report, and return the exit status."""
     words = arguments.program if arguments.module is None else arguments.module
     if not words:
-        arguments.parser.error("a script, or -m and a module, must be given")
+        arguments.parser.error("missing a script (or -m and a module)")
     is_module = arguments.module is not None
     if not is_module and not os.path.exists(words[0]):
-        streams.print_error(f"vramlab: can't open file {words[0]!r}: there is none")
+        streams.print_error(f"vramlab: can't open file {words[0]!r}: no such file")
         return _EXIT_USAGE
     for path in filter(None, (arguments.json, arguments.html, arguments.snapshot)):
         if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
             return _EXIT_USAGE
         if os.path.isdir(path):
-            streams.print_error(f"vramlab: can't write {path!r}: it is a folder, name a file")
+            streams.print_error(f"vramlab: can't write {path!r}: it is a folder, not a file")
             return _EXIT_USAGE
     if arguments.multiple_of is not None and not arguments.largest:
-        arguments.parser.error("--multiple-of is for --largest")
+        arguments.parser.error("--multiple-of needs --largest: add --largest OPTION")
     models = _models(arguments.gpu)
     if arguments.largest or len(models) > 1:
         return _run_often(arguments, words, models)
-    (model,) = models  # an unknown one is told before torch is imported
+    (model,) = models  # an unknown name fails before the slow import of torch
     choice = choose(
         arguments.engine,
         arguments.torch_version,
@@ -196,32 +207,34 @@ def run(arguments: argparse.Namespace) -> int:
         from vramlab.report.running.program import Program
 
     program = Program(words[0], tuple(words[1:]), is_module)
-    # The program may put anything in the place of stderr, and change the current folder.
+    # The program may replace sys.stderr and change the current folder.
     with streams.lasting(sys.stderr) as stderr:
         return _run_on_gpu(program, arguments, choice, os.getcwd(), stderr)
 
 
 def _models(text: str) -> list[GPUModel]:
-    """Return the GPUs that are asked for.
+    """Return the requested GPUs.
 
     Raises:
-        UnknownGPUError: one of them is not in the catalogue.
-        GPUFigureError: a figure is unknown, or cannot have that value.
-        VramlabError: a name is empty.
+        UnknownGPUError: A GPU is not in the catalogue.
+        GPUFigureError: A number for a GPU is unknown or out of range.
+        VramlabError: A name is empty.
     """
     names = catalogue.split(text)
     if [name.lower() for name in names] == ["all"]:
         return list(catalogue.common())
     if "" in names:
-        raise VramlabError(f"invalid --gpu {text!r}: a name is missing; see `vramlab gpus`")
+        raise VramlabError(
+            f"invalid --gpu {text!r}: a name is empty; `vramlab gpus` lists the names"
+        )
     return list({model.name: model for model in map(catalogue.find, names)}.values())
 
 
 def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPUModel]) -> int:
-    """Try several GPUs, or values of an option; 0: it fits somewhere, 1: it does not.
+    """Try several GPUs, or values of an option; return 0 if the program fits on one, else 1.
 
     Raises:
-        VramlabError: options that do not go together; or a run says nothing about sizes.
+        VramlabError: Options that exclude each other, or a run that failed.
     """
     from vramlab.sizing import text
     from vramlab.sizing.gpus import smallest_that_fits, try_gpus
@@ -231,9 +244,11 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
 
     for option in filter(partial(getattr, arguments), ("html", "snapshot", "try_allocator")):
         option = option.replace("_", "-")
-        raise VramlabError(f"--{option} is of one run: leave it out with --largest or several GPUs")
+        raise VramlabError(
+            f"--{option} cannot be combined with --largest or several GPUs: leave it out"
+        )
     if arguments.largest and len(models) > 1:
-        raise VramlabError("--largest is for one GPU: name one with --gpu")
+        raise VramlabError("--largest works with one GPU only: pass a single name to --gpu")
     words = words if arguments.module is None else ["-m", *words]
     options = _options(arguments, without=("gpu",))
     command, is_whole = shlex.join(words), True
@@ -242,8 +257,8 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
         if hasattr(os, "fork") and not _runs_natively(arguments):
             server = stack.enter_context(RunServer()).run
         run_program = partial(run_once, options, run_command=server)
-        step = stack.enter_context(working("running it"))
-        tell = step.tell if streams.is_terminal(sys.stderr) else _tell_log
+        step = stack.enter_context(working("running the program"))
+        tell = step.tell if streams.is_terminal(sys.stderr) else _log
         if arguments.largest:
             name, multiple = arguments.largest, arguments.multiple_of or 1
             search = find_largest(
@@ -267,25 +282,25 @@ def _run_often(arguments: argparse.Namespace, words: list[str], models: list[GPU
 
 
 def _runs_natively(arguments: argparse.Namespace) -> bool:
-    """Check whether the runs of this command are on the native engine."""
+    """Check whether this command runs programs on the native engine."""
     portable_only = _portable_only(arguments)
     return choose(arguments.engine, arguments.torch_version, portable_only=portable_only).native
 
 
 def _portable_only(arguments: argparse.Namespace) -> str:
-    """Name the option that only the portable engine has; empty: there is none."""
+    """Return an option of this command that only the portable engine has; '' without one."""
     if arguments.try_allocator:
         return "--try-allocator"
     return f"--on-value {arguments.on_value}" if arguments.on_value else ""
 
 
-def _tell_log(detail: str) -> None:
-    """Say in a line of its own, in a log, what is run now."""
+def _log(detail: str) -> None:
+    """Print a line of progress, for logs."""
     streams.print_error(f"vramlab: {detail}")
 
 
 def _run_natively(arguments: argparse.Namespace, model: GPUModel, choice: Choice) -> int:
-    """Run this command in a process on the native engine."""
+    """Run this command again in a process on the native engine."""
     settings = arguments.alloc_conf
     return run_command(
         choice,
@@ -384,7 +399,7 @@ def _native_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
 
 @contextmanager
 def _one_rank_with(values: KnownValues) -> Iterator[None]:
-    """Keep values that are known, and let the process be one rank of many, alone."""
+    """Keep known values, and simulate a single rank without the others."""
     from vramlab.gpu.stand_ins.rank_alone import waiting_for_nobody
 
     with waiting_for_nobody(), values:
@@ -396,21 +411,21 @@ def _count(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace, without: Sequence[str] = ()) -> list[str]:
-    """Write the options that the program's own processes get."""
+    """Return the options for processes that the program starts."""
     names = (
         *("gpu", "count", "on_value", "alloc_conf", "torch_version", "engine", "streams"),
         *("steps", "seconds"),
     )
-    given = {name: getattr(arguments, name) for name in names if name not in without}
+    values = {name: getattr(arguments, name) for name in names if name not in without}
     pairs = [
         (f"--{name.replace('_', '-')}", str(value))
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None
     ]
     return [word for pair in pairs for word in pair]
 
 
 def _of_rank(path: str) -> str:
-    """Name a file that each rank writes: `report.json`, `report.rank1.json`."""
+    """Return the file name for this rank: `report.json`, `report.rank1.json`."""
     stem, ending = os.path.splitext(path)
     return f"{stem}.rank{launched_rank()}{ending}" if launched_rank() else path

@@ -1,8 +1,8 @@
-"""What to change in a plan that does not fit, or in one that could be cheaper: the next best steps.
+"""Suggests changes to a plan that lower its peak.
 
-Each step changes one thing. Its effect is computed, not assumed; its price is said in words. All
-are compared in closed form, and the best one is run where few layers of one stage are enough: to
-run all of them would take longer than anybody waits.
+Every suggestion changes one setting. Its effect is computed, and its cost is described in words.
+All suggestions are compared with a formula, and the best one is simulated if a few layers of one
+stage are enough. Simulating all of them would take too long.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from vramlab.planner.steps import is_quick
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that could be done otherwise."""
+    """A change of one setting."""
 
     what: str
-    """In words."""
+    """Description of the change."""
     price: str
     """What it costs, in words."""
     plan: Plan
-    """With the change."""
+    """The plan with the change."""
     peak_bytes: int
-    """Of the plan with the change."""
+    """Peak of the plan with the change."""
     exact: bool = False
-    """Whether that is `estimate`'s answer; else it is about as much (`about_bytes`)."""
+    """Whether the peak comes from `estimate`; otherwise from the formula `about_bytes`."""
 
     @property
     def fitting(self) -> Fitting:
@@ -42,20 +42,20 @@ class Change:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits with something to spare."""
+        """Whether it fits with memory to spare."""
         return self.fitting == "fits"
 
 
 WORTHWHILE = 0.01
-"""A change that lowers the peak by a smaller share is none to try next."""
+"""Smallest fraction of the peak that a suggested change must save."""
 
 
 def next_changes(plan: Plan) -> list[Change]:
-    """List what would lower the peak: what makes it fit first, fewer GPUs before more.
+    """Return changes that lower the peak: those that make the plan fit first, fewer GPUs first.
 
-    Of a custom model, which has no closed form, changes are run until one makes it fit.
-    Among equals the change that lowers it most comes first. The first one's peak is exact if a step
-    of it is quick to run (`vramlab.planner.steps.is_quick`).
+    Otherwise the change that saves most comes first. The first change's peak is exact if a step of
+    it is quick to run (`vramlab.planner.steps.is_quick`). For a custom model, which has no formula,
+    changes are simulated until one makes it fit.
     """
     if plan.is_custom:
         return _changes_of_custom(plan)
@@ -64,7 +64,7 @@ def next_changes(plan: Plan) -> list[Change]:
         Change(what, price, changed, about_bytes(changed))
         for what, price, changed in _possible(plan)
     ]
-    ranked = sorted((each for each in changes if each.peak_bytes <= enough_bytes), key=_rank)
+    ranked = sorted((change for change in changes if change.peak_bytes <= enough_bytes), key=_rank)
     while ranked and not ranked[0].exact and is_quick(ranked[0].plan):
         first, others = ranked[0], ranked[1:]
         exact = replace(first, peak_bytes=estimate(first.plan).peak_bytes, exact=True)
@@ -78,7 +78,7 @@ def next_changes(plan: Plan) -> list[Change]:
 
 
 def _changes_of_custom(plan: Plan) -> list[Change]:
-    """Run changes of a plan that has no closed form, one by one until one makes it fit."""
+    """Simulate the changes of a custom model one by one until one makes it fit."""
     enough_bytes = (1 - WORTHWHILE) * estimate(plan).peak_bytes
     found: list[Change] = []
     for what, price, changed in filter(lambda possible: is_quick(possible[2]), _possible(plan)):
@@ -115,49 +115,49 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
         fused = "flash" if plan.run.dtypes.compute != "float32" else "efficient"
         yield (
             f"{fused} attention",
-            "none: the same result, faster",
+            "none: same result, faster",
             {"attention": fused},
         )
     if plan.checkpointing != "full":
         yield (
-            "checkpoint every layer",
-            "the forward pass twice: at most a third more FLOPs",
+            "full activation checkpointing",
+            "a second forward pass: at most a third more FLOPs",
             {"checkpointing": "full"},
         )
     can_select = not plan.is_custom and plan.checkpointing == "none"
     if can_select and plan.attention in ("eager", "math"):
         yield (
-            "checkpoint attention",
-            "its products again: few more FLOPs",
+            "selective checkpointing (attention)",
+            "attention is recomputed: few more FLOPs",
             {"checkpointing": "selective"},
         )
     dtype = "bfloat16" if plan.model.compute_capability >= BFLOAT16_SINCE else "float16"
     if plan.precision == "float32":
         yield (
             f"autocast to {dtype}",
-            "16-bit products: check that it still learns",
+            "16-bit matmuls: check that training still converges",
             {"precision": f"autocast {dtype}"},
         )
     elif plan.precision.startswith("autocast"):
         yield (
-            f"{dtype} with float32 copies",
+            f"{dtype} with float32 master weights",
             "16-bit gradients and residual stream",
             {"precision": f"{dtype}, float32 master"},
         )
     if plan.implementation != "fused" and plan.optimizer.startswith("adam"):
-        yield ("a fused optimizer", "none: the same result, faster", _FUSED)
+        yield ("fused optimizer", "none: same result, faster", _FUSED)
     if plan.data > 1 and plan.zero < 3:
         for stage in range(plan.zero + 1, 4):
             yield (f"ZeRO-{stage}", _ZERO_PRICES[stage], {"zero": stage})
     if plan.offload == "nothing":
         yield (
-            "optimizer on the host",
-            "gradients and parameters cross PCI Express in each step",
+            "offload the optimizer to the CPU",
+            "gradients and parameters cross PCI Express in every step",
             {"offload": "optimizer"},
         )
         yield (
-            "activations on the host",
-            "they cross PCI Express twice",
+            "offload activations to the CPU",
+            "activations cross PCI Express twice",
             {"offload": "activations"},
         )
     yield from _more_gpus(plan)
@@ -166,35 +166,35 @@ def _candidates(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
 _FUSED: dict[str, object] = {"implementation": "fused"}
 
 _ZERO_PRICES = {
-    1: "updated parameters are sent to all ranks",
-    2: "parameters are gathered in each step",
-    3: "parameters are gathered twice in each step",
+    1: "updated parameters are broadcast to all ranks",
+    2: "one all-gather of the parameters per step",
+    3: "two all-gathers of the parameters per step",
 }
 
 
 def _more_gpus(plan: Plan) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """Twice as many, in each of the ways."""
+    """Yield changes that double the number of GPUs."""
     if plan.batch % (2 * plan.data) == 0:
         zero = max(plan.zero, 3) if plan.data == 1 else plan.zero
         share = plan.batch // (2 * plan.data)
         yield (
-            f"data-parallel over {2 * plan.data}, ZeRO-{zero}" if zero else "twice the ranks (DDP)",
-            f"{2 * plan.ranks} GPUs in place of {plan.ranks}",
+            f"{2 * plan.data} data-parallel ranks ({f'ZeRO-{zero}' if zero else 'DDP'})",
+            f"{2 * plan.ranks} GPUs instead of {plan.ranks}",
             {"data": 2 * plan.data, "zero": zero, "micro_batch": _micro_batch(plan, share)},
         )
     yield (
-        f"tensor-parallel over {2 * plan.tensor}, with the sequence",
-        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, sums in every layer",
+        f"{2 * plan.tensor} tensor-parallel ranks with sequence parallelism",
+        f"{2 * plan.ranks} GPUs instead of {plan.ranks}; communication in every layer",
         {"tensor": 2 * plan.tensor, "sequence_parallel": True},
     )
     stages, share = 2 * plan.pipeline, plan.batch // plan.data
     yield (
-        f"a pipeline of {stages}",
-        f"{2 * plan.ranks} GPUs in place of {plan.ranks}, some of which wait",
+        f"{stages} pipeline stages",
+        f"{2 * plan.ranks} GPUs instead of {plan.ranks}; idle time in the pipeline bubble",
         {"pipeline": stages, "micro_batch": _micro_batch(plan, share, stages)},
     )
 
 
 def _micro_batch(plan: Plan, share: int, stages: int | None = None) -> int:
-    """Not larger than now, and such that a GPU's share gives each stage one at least."""
+    """Return a micro-batch size that keeps every stage busy and is not larger than now."""
     return min(plan.at_a_time, share // (stages or plan.pipeline))

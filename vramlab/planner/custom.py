@@ -40,18 +40,19 @@ class Input:
         match = _INPUT.fullmatch(self.text.replace(" ", ""))
         if match is None:
             raise UnusableModel(
-                f"{self.text!r} describes no tensor: write its dtype and shape, such as "
+                f"invalid tensor {self.text!r}: write dtype and shape, for example "
                 '"float32[B,3,224,224]" or "input_ids=int64[B,S]"'
             )
         if match["dtype"] not in DTYPES:
             raise UnusableModel(
-                f"{self.text!r}: no dtype {match['dtype']!r}; there are {', '.join(DTYPES)}"
+                f"invalid tensor {self.text!r}: unknown dtype {match['dtype']!r}, use one of "
+                f"{', '.join(DTYPES)}"
             )
         for length in match["shape"].split(","):
             if length not in ("B", "S") and not (length.isdecimal() and int(length)):
                 raise UnusableModel(
-                    f"{self.text!r}: {length!r} is no length; write a number, B for the batch at a "
-                    "time, or S for the sequence"
+                    f"invalid tensor {self.text!r}: {length!r} is not a dimension; use a number, "
+                    "B for the micro-batch size, or S for the sequence length"
                 )
 
     @property

@@ -33,7 +33,7 @@ def make_model(custom: CustomModel) -> nn.Module:
         raise _not_made(custom, error) from error
     if not isinstance(model, nn.Module):
         raise UnusableModel(
-            f"{custom.name} returns a {type(model).__name__}; it should return a torch.nn.Module"
+            f"{custom.name} returned a {type(model).__name__}; it must return a torch.nn.Module"
         )
     keep(model, custom.kept)
     return model.train()
@@ -47,7 +47,9 @@ def _made_on_host(custom: CustomModel) -> Any:
 
 
 def _not_made(custom: CustomModel, error: Exception) -> UnusableModel:
-    return UnusableModel(f"{custom.name} does not make a model: {type(error).__name__}: {error}")
+    return UnusableModel(
+        f"{custom.name} failed to create the model: {type(error).__name__}: {error}"
+    )
 
 
 class CustomTraining(Training):

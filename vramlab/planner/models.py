@@ -82,7 +82,7 @@ def find_model(name: str) -> Sizes:
     except KeyError:
         known = ", ".join(MODELS)
         raise UnknownModel(
-            f"no model {name!r}; known: {known}. For others give a config.json, or the sizes"
+            f"unknown model {name!r}: use one of {known}; or pass a config.json or the sizes"
         ) from None
 
 
@@ -107,7 +107,7 @@ def read_config(path: Path) -> Sizes:
     except (OSError, ValueError) as error:
         raise UnknownModel(f"{path} cannot be read as a config.json: {error}") from error
     if not isinstance(config, dict):
-        raise UnknownModel(f"{path} is no config.json: it holds no object")
+        raise UnknownModel(f"{path} is not a config.json: it must contain a JSON object")
     return sizes_of_config(config)
 
 
@@ -125,16 +125,18 @@ def sizes_of_config(config: Config) -> Sizes:
     if reader is None:
         known = ", ".join(_READERS)
         raise UnknownModel(
-            f"a configuration of the kind {kind!r}; known are {known}. For others give the sizes"
+            f"unsupported model_type {kind!r}: use {known}; for other models, pass the sizes"
         )
     try:
         return reader(config)
     except UnknownModel:
         raise
     except KeyError as missing:
-        raise UnknownModel(f"the configuration of the kind {kind!r} says no {missing}") from missing
+        raise UnknownModel(
+            f"the configuration (model_type {kind!r}) lacks {missing}: add it"
+        ) from missing
     except (TypeError, ValueError) as error:
-        raise UnknownModel(f"a configuration of the kind {kind!r}, but {error}") from error
+        raise UnknownModel(f"invalid configuration (model_type {kind!r}): {error}") from error
 
 
 def _gpt2(config: Config) -> Sizes:
@@ -152,7 +154,10 @@ def _gpt2(config: Config) -> Sizes:
 def _llama(config: Config) -> Sizes:
     for name in ("attention_bias", "mlp_bias"):
         if config.get(name):
-            raise UnknownModel(f"a configuration with {name}: biases of some layers only")
+            raise UnknownModel(
+                f"unsupported configuration: {name} is set, but the built-in transformer has no "
+                "biases in some layers only; pass the config.json as MODEL instead of --config"
+            )
     return llama_sizes(
         config["vocab_size"],
         config["hidden_size"],

@@ -36,8 +36,8 @@ def simulate_natively(plan: Plan, stage: int, choice: Choice, words: Sequence[st
         status = run_command(choice, [*words, INSIDE, str(stage), str(file)], plan.model)
         if not file.exists():
             raise NativeEngineError(
-                f"the simulation on the native engine ended with status {status}; what it said is "
-                "above. --engine portable simulates on the virtual GPU."
+                f"the simulation on the native engine ended with status {status}, see its output "
+                "above; or use --engine portable"
             )
         return Simulation(**json.loads(file.read_text(encoding="utf-8")))
 

@@ -1,4 +1,4 @@
-"""What one rank has of a transformer that is cut: by matrices, by layers."""
+"""The part of a transformer that one tensor-parallel or pipeline-parallel rank has."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from vramlab.programs.transformer_memory import Sizes
 
 
 class UnevenParts(VramlabError, ValueError):
-    """A model cannot be cut into equal parts; the message says what does not divide what."""
+    """A model cannot be divided evenly; the message says which size does not divide."""
 
 
 def one_rank_of(sizes: Sizes, tensor: int = 1, pipeline: int = 1, stage: int = 0) -> Sizes:
-    """Give the sizes of what a rank of a stage has.
+    """Return the sizes of one rank's part of a model.
 
-    A rank that shares matrices has a transformer of the same width with fewer heads, a narrower
+    A tensor-parallel rank has a transformer of the same hidden size with fewer heads, a smaller
     feed-forward layer, and a part of the vocabulary.
 
     Args:
-        sizes: of the whole model.
-        tensor: how many ranks share each matrix.
-        pipeline: how many stages there are.
-        stage: which one: 0 is the first.
+        sizes: Sizes of the whole model.
+        tensor: Number of tensor-parallel ranks.
+        pipeline: Number of pipeline stages.
+        stage: The rank's stage, from 0.
 
     Raises:
-        UnevenParts: what has to be cut cannot be cut evenly.
+        UnevenParts: The model cannot be divided evenly.
     """
     uneven = [
         f"{count} {name}"
         for name, count in (
-            ("heads", sizes.heads),
-            ("heads of keys and values", sizes.kv),
-            ("numbers inside the feed-forward layer", sizes.inner),
-            ("words of the vocabulary", sizes.vocabulary),
+            ("attention heads", sizes.heads),
+            ("key and value heads", sizes.kv),
+            ("hidden units of the feed-forward layer", sizes.inner),
+            ("vocabulary entries", sizes.vocabulary),
         )
         if count % tensor
     ]
     if uneven:
-        raise UnevenParts(f"{tensor} tensor-parallel ranks cannot share {', '.join(uneven)} evenly")
+        raise UnevenParts(
+            f"{tensor} tensor-parallel ranks do not divide {', '.join(uneven)}: change tensor, or "
+            "these sizes"
+        )
     return replace(
         sizes,
         vocabulary=sizes.vocabulary // tensor,
@@ -53,12 +56,15 @@ def one_rank_of(sizes: Sizes, tensor: int = 1, pipeline: int = 1, stage: int = 0
 
 
 def layers_of_stages(layers: int, pipeline: int) -> list[int]:
-    """Give how many layers each stage has; earlier ones have one more if there is a rest.
+    """Return the number of layers of each stage; a remainder goes to the first stages.
 
     Raises:
-        UnevenParts: there are more stages than layers.
+        UnevenParts: There are more stages than layers.
     """
     if pipeline > layers:
-        raise UnevenParts(f"{layers} layers cannot make {pipeline} stages: there are too few")
-    each, more = divmod(layers, pipeline)
-    return [each + (stage < more) for stage in range(pipeline)]
+        raise UnevenParts(
+            f"{layers} layers are too few for {pipeline} pipeline stages: use at most as many "
+            "stages as layers"
+        )
+    layers_per_stage, more = divmod(layers, pipeline)
+    return [layers_per_stage + (stage < more) for stage in range(pipeline)]

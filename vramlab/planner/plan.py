@@ -1,4 +1,4 @@
-"""A plan: which model is trained how, on which GPUs, and who does what."""
+"""A plan: which model is trained, with which settings, on which GPUs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCHEDULES: tuple[Schedule, ...] = ("GPipe", "1F1B")
 
 
 class UnsupportedPlan(VramlabError, ValueError):
-    """A plan that cannot be carried out, or not with PyTorch; the message names a way out."""
+    """A plan is impossible, or PyTorch does not support it; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class Plan:
     """How a model is trained on `data * tensor * pipeline` equal GPUs.
 
     Raises:
-        UnsupportedPlan: it does not add up, or cannot be carried out.
-        UnknownGPUError: no GPU of that name.
+        UnsupportedPlan: The plan is impossible, or PyTorch does not support it.
+        UnknownGPUError: No GPU of that name.
     """
 
     sizes: Sizes | CustomModel
-    """Of the whole model, a transformer as in `vramlab.programs.transformer`; or another model,
-    which has its own attention and dropout, and is neither cut nor a pipeline."""
+    """Sizes of the whole transformer, see `vramlab.programs.transformer`; or a custom model, which
+    has its own attention and dropout, and supports neither tensor nor pipeline parallelism."""
     gpu: str | GPUModel = "A100-80GB"
-    """A name in the catalogue, or the model of a GPU that is not in it."""
+    """A name in the catalogue, or a GPU that is not in it."""
     batch: int = 8
-    """Sequences of a step, on all GPUs together."""
+    """Global batch size, in sequences."""
     micro_batch: int | None = None
-    """Sequences that a GPU takes at a time; if None, all of its share."""
+    """Sequences per GPU and forward pass; None for the whole batch of the GPU."""
     sequence: int = 1024
-    """Tokens of each."""
+    """Sequence length in tokens."""
     precision: str = "autocast bfloat16"
     """A name in `vramlab.programs.transformer_memory.PRECISIONS`."""
     optimizer: str = "adamw"
@@ -66,18 +66,18 @@ class Plan:
     dropout: bool = False
     checkpointing: Checkpointing = "none"
     offload: Offload = "nothing"
-    """What is kept on the host: the optimizer's states, and with ZeRO-2 and 3 the parameters and
-    gradients too; or what the forward pass saves for the backward pass."""
+    """What to keep in host memory: optimizer states (with ZeRO-2 and 3 also parameters and
+    gradients), or activations saved for backward, or both."""
     data: int = 1
-    """Data-parallel ranks: each has its own sequences."""
+    """Data-parallel ranks."""
     zero: Stage = 0
-    """What data-parallel ranks divide among each other: see `vramlab.programs.divisions`."""
+    """ZeRO stage of the data-parallel ranks: see `vramlab.programs.divisions`."""
     tensor: int = 1
-    """Ranks that share every matrix."""
+    """Tensor-parallel ranks."""
     sequence_parallel: bool = False
-    """Whether they share each sequence between the matrices, too."""
+    """Whether tensor-parallel ranks also shard activations along the sequence."""
     pipeline: int = 1
-    """Stages, each with some of the layers."""
+    """Pipeline stages."""
     schedule: Schedule = "1F1B"
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Plan:
 
     @classmethod
     def of_run(cls, sizes: Sizes, run: Run, gpu: str | GPUModel) -> Plan:
-        """Give a run on one GPU."""
+        """Return the plan of a run on one GPU."""
         return cls(
             sizes,
             gpu,
@@ -107,16 +107,16 @@ class Plan:
             checkpointing=run.checkpointing,
         )
 
-    # ---- What it comes to ----
+    # ---- Derived values ----
 
     @property
     def is_custom(self) -> bool:
-        """Whether the model is another one than the built-in transformer."""
+        """Whether the model is not the built-in transformer."""
         return isinstance(self.sizes, CustomModel)
 
     @property
     def custom(self) -> CustomModel:
-        """The model that is not the built-in transformer."""
+        """The custom model."""
         assert isinstance(self.sizes, CustomModel)
         return self.sizes
 
@@ -125,7 +125,7 @@ class Plan:
         """Sizes of the built-in transformer.
 
         Raises:
-            UnsupportedPlan: the model is another one.
+            UnsupportedPlan: The model is a custom model.
         """
         if isinstance(self.sizes, CustomModel):
             raise UnsupportedPlan(f"{self.sizes.name} is not the built-in transformer")
@@ -138,37 +138,37 @@ class Plan:
 
     @property
     def ranks(self) -> int:
-        """How many GPUs."""
+        """Number of GPUs."""
         return self.data * self.tensor * self.pipeline
 
     @property
     def at_a_time(self) -> int:
-        """Sequences that a GPU takes at a time."""
+        """Sequences per GPU and forward pass."""
         return self.batch // self.data if self.micro_batch is None else self.micro_batch
 
     @property
     def micro_batches(self) -> int:
-        """Of each GPU in a step."""
+        """Micro-batches per GPU and step."""
         return self.batch // (self.data * self.at_a_time)
 
     @property
     def optimizer_on_host(self) -> bool:
-        """Whether the host has the optimizer, and with ZeRO-2 and 3 parameters and gradients."""
+        """Whether the optimizer (with ZeRO-2 and 3 also parameters and gradients) is offloaded."""
         return self.offload in ("optimizer", "both")
 
     @property
     def activations_on_host(self) -> bool:
-        """Whether what the forward pass saves waits on the host."""
+        """Whether activations saved for backward are in host memory."""
         return self.offload in ("activations", "both")
 
     @property
     def _has_dtensors(self) -> bool:
-        """Whether parameters are DTensors: shards of FSDP2, or cut."""
+        """Whether parameters are DTensors, because of FSDP2 or tensor parallelism."""
         return self.zero >= 2 or self.tensor > 1
 
     @cached_property
     def run(self) -> Run:
-        """What one GPU does with one micro-batch."""
+        """The run of one micro-batch on one GPU."""
         return Run(
             self.at_a_time,
             self.sequence,
@@ -182,19 +182,19 @@ class Plan:
         )
 
     def part(self, stage: int = 0) -> Sizes:
-        """Give what a GPU of a stage has of the model, before ZeRO divides it further."""
+        """Return the sizes of a GPU's part of the model, before ZeRO shards it further."""
         return one_rank_of(self.transformer, self.tensor, self.pipeline, stage)
 
     def stage_sizes(self, stage: int) -> Sizes:
-        """Give what a stage has of the model, before anything else divides it."""
+        """Return the sizes of a pipeline stage, before tensor parallelism and ZeRO shard it."""
         return one_rank_of(self.transformer, 1, self.pipeline, stage)
 
     def in_flight(self, stage: int = 0, *, after_first: bool = False) -> int:
-        """Give the most micro-batches whose activations a stage holds at the same time.
+        """Return the maximum number of micro-batches in flight in a stage.
 
         Args:
-            stage: which one.
-            after_first: from the end of its first backward pass on.
+            stage: The pipeline stage.
+            after_first: Count only after the end of the stage's first backward pass.
         """
         if self.pipeline == 1:
             return 1
@@ -202,34 +202,34 @@ class Plan:
         return schedule.in_flight(stage, after_first=after_first)
 
     def cut(self, layers: int, stages: int = 1) -> Plan:
-        """Give the same for a shorter model: so many layers in each of so many stages."""
+        """Return the same plan for a shorter model with `stages` stages of `layers` layers."""
         return self.but(sizes=replace(self.transformer, layers=layers * stages), pipeline=stages)
 
     def but(self, **changes: object) -> Plan:
-        """Give the same with some changes."""
+        """Return the same plan with some changes."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    # ---- Whether it can be ----
+    # ---- Validation ----
 
     def _check_counts(self) -> None:
         for name in ("batch", "sequence", "data", "tensor", "pipeline"):
             if getattr(self, name) < 1:
-                raise UnsupportedPlan(f"{name} is {getattr(self, name)}; it must be 1 at least")
+                raise UnsupportedPlan(f"invalid {name} {getattr(self, name)}: use at least 1")
         if self.micro_batch is not None and self.micro_batch < 1:
-            raise UnsupportedPlan(f"a micro-batch of {self.micro_batch}; it must be 1 at least")
+            raise UnsupportedPlan(f"invalid micro_batch {self.micro_batch}: use at least 1")
         if self.batch % self.data or self.batch % (self.data * self.at_a_time):
             raise UnsupportedPlan(
-                f"a batch of {self.batch} cannot be shared evenly by {self.data} data-parallel "
-                f"ranks in micro-batches of {self.at_a_time}: choose a batch that is a multiple "
-                f"of {self.data * max(self.at_a_time, 1)}"
+                f"a batch of {self.batch} cannot be divided into micro-batches of "
+                f"{self.at_a_time} on {self.data} data-parallel ranks: choose a multiple of "
+                f"{self.data * max(self.at_a_time, 1)}"
             )
         if isinstance(self.sizes, CustomModel):
             self._check_custom(self.sizes)
             return
         if self.sizes.learned_positions and self.sequence > self.sizes.positions:
             raise UnsupportedPlan(
-                f"a sequence of {self.sequence} tokens, but the model has {self.sizes.positions} "
-                "positions"
+                f"a sequence of {self.sequence} tokens is too long: the model supports at most "
+                f"{self.sizes.positions}"
             )
         layers_of_stages(self.sizes.layers, self.pipeline)
         self.part()
@@ -239,17 +239,17 @@ class Plan:
         has_tokens = any(each.has_tokens for each in custom.inputs)
         if has_tokens and most is not None and self.sequence > most:
             raise UnsupportedPlan(
-                f"a sequence of {self.sequence} tokens, but {name} has {most} positions"
+                f"a sequence of {self.sequence} tokens is too long: {name} supports at most {most}"
             )
         if self.tensor > 1 or self.pipeline > 1:
             raise UnsupportedPlan(
-                f"{name} is neither cut nor divided into stages, which is there for the built-in "
-                "transformer: leave tensor and pipeline at 1, and divide by data with zero=3"
+                f"tensor and pipeline parallelism work only with the built-in transformer, not "
+                f"with {name}: leave tensor and pipeline at 1, and shard with data and zero=3"
             )
         if self.checkpointing == "selective":
             raise UnsupportedPlan(
-                f"{name}: what of a layer is to be recomputed is not known; choose "
-                'checkpointing="full" for whole layers, or "none"'
+                f'checkpointing="selective" works only with the built-in transformer, not with '
+                f'{name}: use "full" or "none"'
             )
 
     def _check_names(self) -> None:
@@ -265,65 +265,66 @@ class Plan:
         ):
             if name not in known:
                 listed = ", ".join(map(str, known))
-                raise UnsupportedPlan(f"no {kind} {name!r}; there are: {listed}")
+                raise UnsupportedPlan(f"invalid {kind} {name!r}: use one of {listed}")
 
     def _check_what_pytorch_has(self) -> None:
         if self.zero and self.data == 1:
             raise UnsupportedPlan(
-                f"ZeRO-{self.zero} divides among data-parallel ranks, but data is 1: choose more "
-                "data-parallel ranks, or zero=0"
+                f"ZeRO-{self.zero} needs several data-parallel ranks, but data is 1: increase "
+                "data, or use zero=0"
             )
         if self.sequence_parallel and self.tensor == 1:
             raise UnsupportedPlan(
-                "sequence parallelism divides among tensor-parallel ranks, but tensor is 1: "
-                "choose tensor=2 or more, or leave sequence_parallel out"
+                "sequence parallelism needs several tensor-parallel ranks, but tensor is 1: "
+                "use tensor=2 or more, or leave out sequence_parallel"
             )
         if self.sequence_parallel and self.sequence % self.tensor:
             raise UnsupportedPlan(
-                f"{self.tensor} ranks cannot share a sequence of {self.sequence} tokens evenly"
+                f"a sequence of {self.sequence} tokens cannot be divided by {self.tensor} "
+                f"tensor-parallel ranks: choose a multiple of {self.tensor}"
             )
         if self.tensor > 1 and self.data > 1 and self.zero < 2:
             raise UnsupportedPlan(
-                "DistributedDataParallel takes no parameters that tensor parallelism has cut: "
-                "choose zero=2 or zero=3 (FSDP2), or tensor=1, or data=1"
+                "DistributedDataParallel does not support tensor-parallel parameters: use zero=2 "
+                "or zero=3 (FSDP2), or tensor=1, or data=1"
             )
         if self.zero == 1 and self.run.dtypes.master and self.optimizer != "adamw":
             raise UnsupportedPlan(
-                f"ZeRO-1 with float32 copies is there for adamw, not for {self.optimizer}: choose "
-                "adamw, another precision, or another stage"
+                f"ZeRO-1 with float32 master weights works only with adamw, not with "
+                f"{self.optimizer}: use adamw, another precision, or another ZeRO stage"
             )
         if self.tensor > 1 and self.run.dtypes.master and self.data == 1:
             raise UnsupportedPlan(
-                "float32 copies of parameters that are cut need FSDP2's mixed precision: choose "
+                "float32 master weights with tensor parallelism need FSDP2's mixed precision: use "
                 "data=2 or more with zero=2 or 3, or another precision"
             )
         if self.implementation == "fused" and self.optimizer != "adamw" and self._has_dtensors:
             raise UnsupportedPlan(
-                f"PyTorch has no fused {self.optimizer} for parameters that FSDP2 shards or tensor "
-                'parallelism cuts: choose implementation="foreach", or adamw'
+                f"PyTorch has no fused {self.optimizer} for DTensors (FSDP2 or tensor "
+                'parallelism): use implementation="foreach", or adamw'
             )
         if self.schedule == "1F1B" and self.micro_batches < self.pipeline:
             raise UnsupportedPlan(
-                f"1F1B needs as many micro-batches as stages, but each of {self.pipeline} stages "
-                f"has {self.micro_batches} in a step: choose smaller micro-batches, a larger "
-                'batch, or schedule="GPipe"'
+                f"1F1B needs at least as many micro-batches as stages, but there are "
+                f"{self.pipeline} stages and {self.micro_batches} micro-batches per step: use "
+                'smaller micro-batches, a larger batch, or schedule="GPipe"'
             )
         self._check_offload()
 
     def _check_offload(self) -> None:
         if self.optimizer_on_host and self.zero == 1:
             raise UnsupportedPlan(
-                "ZeroRedundancyOptimizer keeps its states on the GPUs: choose zero=0, or zero=2 or "
-                "3 (FSDP2's CPUOffloadPolicy)"
+                "ZeroRedundancyOptimizer (ZeRO-1) cannot offload its states: use zero=0, or zero=2 "
+                "or 3 (FSDP2's CPUOffloadPolicy)"
             )
         if self.optimizer_on_host and self.tensor > 1 and self.zero < 2:
             raise UnsupportedPlan(
-                "parameters that are cut can be offloaded with FSDP2 only: choose data=2 or more "
-                "with zero=2 or 3, or offload activations alone"
+                "with tensor parallelism, only FSDP2 can offload the optimizer: use data=2 or more "
+                "with zero=2 or 3, or offload activations only"
             )
         if self.activations_on_host and (self.zero > 1 or self.tensor > 1):
             raise UnsupportedPlan(
-                "what is saved cannot be told from gathered or cut parameters, which need not "
-                "go to the host: offload activations with zero=0 or 1 and tensor=1, or use "
+                "activations cannot be offloaded with FSDP2 or tensor parallelism, because the "
+                "offloading hooks would also move parameters: use zero=0 or 1 and tensor=1, or use "
                 "checkpointing"
             )

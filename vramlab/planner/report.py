@@ -1,4 +1,4 @@
-"""A plan in words, as a table and as a picture: estimated, and simulated if it was."""
+"""The report of a plan, as text and as tables: estimated, and optionally simulated."""
 
 from __future__ import annotations
 
@@ -16,64 +16,68 @@ from vramlab.units import format_bytes, format_mib, signed_bytes
 
 _REST = "activations and temporaries"
 _OWN = ("parameters", "optimizer states", "inputs", REMAINDERS)
-"""Categories that a simulation tells apart, too."""
+"""Categories that estimate and simulation have in common."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a plan comes to."""
+    """The result of a plan."""
 
     estimate: Estimate
-    """Of the rank that holds most."""
+    """Estimate of the rank that uses most memory."""
     simulation: Simulation | None = None
-    """Of a rank of the same stage."""
+    """Simulation of a rank of the same stage."""
 
     @property
     def plan(self) -> Plan:
-        """What was planned."""
+        """The plan."""
         return self.estimate.plan
 
     @property
     def fits(self) -> bool:
-        """By simulation if there was one, else by the estimate."""
+        """Whether it fits, according to the simulation if there is one, else to the estimate."""
         if self.simulation is not None:
             return self.simulation.fits
         return self.estimate.fits
 
     def verdict(self) -> str:
-        """Tell whether it fits, in a sentence."""
+        """Return a sentence that says whether it fits."""
         if self.simulation is not None and not self.simulation.fits:
             return f"It does not fit. {self.simulation.problem}"
         peak_bytes, has_bytes = self.estimate.peak_bytes, self.estimate.available_bytes
-        has = f"{self.plan.model.name} has {format_bytes(has_bytes)} beside its CUDA context"
+        has = (
+            f"the {format_bytes(has_bytes)} that {self.plan.model.name} has after its CUDA context"
+        )
         if self.simulation is not None:
-            needed_bytes = self.simulation.reserved_bytes
+            reserved_bytes = self.simulation.reserved_bytes
             return (
-                f"It fits: {format_bytes(needed_bytes)} were reserved at most; {has} "
-                f"({needed_bytes / has_bytes:.0%})."
+                f"It fits: peak reserved memory is {format_bytes(reserved_bytes)}, "
+                f"{reserved_bytes / has_bytes:.0%} of {has}."
             )
         share = peak_bytes / has_bytes
         if peak_bytes > has_bytes:
-            return f"It does not fit: {has}, {format_bytes(peak_bytes - has_bytes)} too little."
+            missing = format_bytes(peak_bytes - has_bytes)
+            return f"It does not fit: the peak exceeds {has} by {missing}."
         if not self.fits:
             return (
-                f"It does not fit, at {share:.0%}: {has}, but the allocator finds no free block "
-                "that is large enough."
+                f"It does not fit: the peak is {share:.0%} of {has}, but memory is fragmented and "
+                "no free block is large enough."
             )
-        return f"It fits, at {share:.0%}: {has}."
+        return f"It fits: the peak is {share:.0%} of {has}."
 
     def value_reads(self) -> str:
-        """List the values that a custom model has read and that do not exist; '' if it read none.
+        """Return the lines of a custom model that read values from the GPU; '' without any.
 
-        What it does with them, and so the memory that it takes, may be otherwise with true ones.
+        With real values, the model may behave differently and use more or less memory.
         """
         if not self.estimate.value_reads:
             return ""
-        told = "The model read values, which do not exist; nan or 0 was answered:"
-        return "\n".join([told, *(f"  {line} ({how})" for how, line in self.estimate.value_reads)])
+        heading = "Lines that read values from the GPU. None are computed, so they got nan or 0:"
+        reads = (f"  {line} ({how})" for how, line in self.estimate.value_reads)
+        return "\n".join([heading, *reads])
 
     def table(self) -> Table:
-        """Give the peak by category; estimated, and simulated if it was and fitted."""
+        """Return the peak by category: estimated, and simulated if a simulation fitted."""
         if self.simulation is not None and self.simulation.fits:
             return self._comparison(self.simulation)
         found = self.estimate.bytes_by_category
@@ -84,7 +88,7 @@ class Report:
         ]
         rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
         notes = (f"A training step was {self.estimate.how}.",) if self.estimate.how else ()
-        return Table(self._caption(), ("bytes of", "estimated", "share"), tuple(rows), notes)
+        return Table(self._caption(), ("", "estimated", "share"), tuple(rows), notes)
 
     def _comparison(self, simulation: Simulation) -> Table:
         found, simulated = self.estimate.bytes_by_category, simulation.bytes_by_category
@@ -98,34 +102,34 @@ class Report:
         both.append(("peak", self.estimate.peak_bytes, simulation.peak_bytes))
         return Table(
             self._caption(),
-            ("bytes of", "estimated", "simulated", "difference"),
+            ("", "estimated", "simulated", "difference"),
             tuple(
                 (name, format_mib(formula), format_mib(measured), signed_bytes(measured - formula))
                 for name, formula, measured in both
             ),
             notes=(
                 *_engine(simulation),
-                f"Reserved at most: {format_bytes(simulation.reserved_bytes)}.",
-                f'"{_REST}" include gradients, workspaces, and what is gathered and sent.',
+                f"Peak reserved memory: {format_bytes(simulation.reserved_bytes)}.",
+                f'"{_REST}" include gradients, workspaces and communication buffers.',
             ),
         )
 
     def _caption(self) -> str:
         stage = f" in stage {self.estimate.stage}" if self.plan.pipeline > 1 else ""
-        return f"One GPU{stage} at its peak ({self.estimate.peak.name})"
+        return f"Memory of one GPU{stage} at the peak ({self.estimate.peak.name})"
 
     def next_changes(self) -> list[Change]:
-        """Give what would lower the peak, the best first."""
+        """Return changes that lower the peak, best first."""
         return next_changes(self.plan)
 
     def changes(self, count: int = 6) -> Table:
-        """Give the first of them."""
+        """Return a table of the best changes."""
         changes = self.next_changes()[:count]
         return Table(
-            "What would lower the peak, one change at a time",
-            ("change", "peak then", "less by", "price"),
+            "Changes that lower the peak (one at a time)",
+            ("change", "new peak", "saves", "cost"),
             tuple(map(self._change, changes)),
-            ('"About" is a closed form; what has none was run.',)
+            ('"about": estimated with a formula instead of a run.',)
             if any(not change.exact for change in changes)
             else (),
         )
@@ -153,12 +157,12 @@ def report(
     simulated: bool = False,
     simulate: Callable[[Plan, int], Simulation] | None = None,
 ) -> Report:
-    """Estimate a plan, and simulate it if asked to, which takes seconds to minutes.
+    """Estimate a plan, and optionally simulate it, which takes seconds to minutes.
 
     Args:
-        plan: what is asked about.
-        simulated: whether to simulate it.
-        simulate: what to do so with, from a plan and a stage; None: a virtual GPU.
+        plan: The plan.
+        simulated: Whether to simulate it, too.
+        simulate: Simulates a stage of a plan; None uses a virtual GPU.
     """
     found = estimate(plan)
     if not simulated:
@@ -169,7 +173,7 @@ def report(
 
 
 def describe(plan: Plan) -> str:
-    """Give a plan in one sentence."""
+    """Return a plan as one sentence."""
     parts = [
         *_model_and_batch(plan),
         plan.precision,
@@ -212,8 +216,8 @@ def _gpus(plan: Plan) -> str:
     if plan.data > 1:
         ways.append(f"{plan.data} data-parallel ({STAGES[plan.zero]})")
     if plan.tensor > 1:
-        with_sequence = " with the sequence" if plan.sequence_parallel else ""
+        with_sequence = " with sequence parallelism" if plan.sequence_parallel else ""
         ways.append(f"{plan.tensor} tensor-parallel{with_sequence}")
     if plan.pipeline > 1:
-        ways.append(f"{plan.pipeline} stages ({plan.schedule})")
+        ways.append(f"{plan.pipeline} pipeline stages ({plan.schedule})")
     return f"{plan.ranks} x {plan.model.name}: {' x '.join(ways)}"

@@ -72,9 +72,7 @@ def _caches(path: Path, config: Any) -> Iterator[LayerCache]:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
-            raise UnusableServing(
-                f"{path}: layers of the kind {kind!r}, whose cache is no list of keys and values"
-            )
+            raise UnusableServing(f"{path}: unsupported layer type {kind!r}, which has no KV cache")
         sliding = window if kind == "sliding_attention" else None
         if latent:
             yield LayerCache(1, latent + config.qk_rope_head_dim, sliding, is_shared=True)

@@ -124,13 +124,15 @@ class Serving:
     def __post_init__(self) -> None:
         for name in ("tensor", "page", "batched_tokens"):
             if getattr(self, name) < 1:
-                raise UnusableServing(f"{name} is {getattr(self, name)}; it must be 1 at least")
+                raise UnusableServing(f"invalid {name} {getattr(self, name)}: use at least 1")
         if not 0 < self.utilization <= 1:
-            raise UnusableServing(f"a utilization of {self.utilization}: it is above 0, at most 1")
+            raise UnusableServing(
+                f"invalid utilization {self.utilization}: use a fraction above 0 and at most 1"
+            )
         for dtype in (self.weights, self.cache):
             if dtype not in ITEM_BYTES:
                 known = ", ".join(ITEM_BYTES)
-                raise UnusableServing(f"no dtype {dtype!r} for serving; known: {known}")
+                raise UnusableServing(f"unsupported dtype {dtype!r} for serving: use {known}")
 
     @property
     def budget_bytes(self) -> int:

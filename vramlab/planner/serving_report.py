@@ -1,4 +1,4 @@
-"""A serving plan as tables, in a sentence, and as data."""
+"""The report of a serving plan, as text, tables and data."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vramlab.units import KIB, MIB, format_bytes, format_mib
 
 
 def serving_text(serving: Serving, sequence: int) -> str:
-    """Give the whole plan as text.
+    """Return the whole report as text.
 
     Args:
-        serving: what is planned.
-        sequence: tokens of the requests that have to fit.
+        serving: The serving plan.
+        sequence: Tokens of a request that has to fit.
     """
     parts = [_heading(serving), str(memory_table(serving))]
     if serving.cache_bytes > 0:
@@ -24,24 +24,24 @@ def serving_text(serving: Serving, sequence: int) -> str:
 
 
 def memory_table(serving: Serving) -> Table:
-    """Say what each GPU's memory goes to."""
+    """Return a table of what fills each GPU."""
     share = f"{serving.utilization:.0%} of {format_bytes(serving.gpu.total_bytes)}"
     rows = (
-        (f"taken by the server, {share}", serving.budget_bytes),
+        (f"available to the server ({share})", serving.budget_bytes),
         ("CUDA context", serving.gpu.context_bytes),
-        (f"weights, {serving.weights}", serving.weights_bytes),
-        (f"a forward pass of {serving.batched_tokens:,} tokens, about", serving.activations_bytes),
-        ("left for the cache", serving.cache_bytes),
+        (f"weights ({serving.weights})", serving.weights_bytes),
+        (f"forward pass of {serving.batched_tokens:,} tokens (about)", serving.activations_bytes),
+        ("left for the KV cache", serving.cache_bytes),
     )
     return Table(
-        "Each GPU",
-        ("bytes of", ""),
+        "Memory of each GPU",
+        ("", "size"),
         tuple((name, format_mib(size_bytes)) for name, size_bytes in rows),
     )
 
 
 def requests_table(serving: Serving, sequence: int) -> Table:
-    """Say how many requests of which length fit at a time."""
+    """Return a table of how many concurrent requests fit, by length."""
     rows = []
     for length in sorted({*serving.lengths(), sequence}):
         request = serving.request(length)
@@ -53,35 +53,35 @@ def requests_table(serving: Serving, sequence: int) -> Table:
                 f"{request.count:,}",
             )
         )
-    header = ("tokens of a request", "its cache, MiB", "of it unused, MiB", "fit at a time")
+    header = ("tokens", "KV cache, MiB", "of it unused, MiB", "concurrent requests")
     notes = (
-        f"A token takes {serving.token_bytes / KIB:,.2f} KiB in the cache of each GPU. Pages are "
-        f"of {serving.page} tokens; half a page of each request is unused on average.",
+        f"A token needs {serving.token_bytes / KIB:,.2f} KiB of KV cache on each GPU. Blocks have "
+        f"{serving.page} tokens; on average, half a block per request is unused.",
     )
-    return Table("Requests", header, tuple(rows), notes)
+    return Table("Requests by length", header, tuple(rows), notes)
 
 
 def verdict(serving: Serving, sequence: int) -> str:
-    """Tell in a sentence whether requests fit, and how many."""
+    """Return a sentence that says how many concurrent requests fit."""
     name = serving.gpu.name
     if serving.cache_bytes <= 0:
-        lacking = format_bytes(-serving.cache_bytes)
-        return f"It does not fit: {name} has {lacking} too little, before any request."
+        missing = format_bytes(-serving.cache_bytes)
+        return f"It does not fit: even without requests, {name} lacks {missing}."
     request = serving.request(sequence)
     if not request.count:
         needed = format_bytes(request.cache_bytes)
         left = format_bytes(serving.cache_bytes)
         return (
-            f"No request of {sequence:,} tokens fits: its cache needs {needed}, {left} are left. "
-            "Shorter requests, a smaller cache dtype, or more GPUs would help."
+            f"No request of {sequence:,} tokens fits: its KV cache needs {needed}, but only {left} "
+            "are left. Use shorter requests, a smaller KV-cache dtype (--cache float8), or more "
+            "GPUs (--tensor)."
         )
-    times = "One request" if request.count == 1 else f"{request.count:,} requests"
-    verb = "fits" if request.count == 1 else "fit"
-    return f"It fits: {times} of {sequence:,} tokens {verb} at a time."
+    plural = "" if request.count == 1 else "s"
+    return f"It fits: {request.count:,} concurrent request{plural} of {sequence:,} tokens."
 
 
 def serving_dict(serving: Serving, sequence: int) -> dict[str, Any]:
-    """Give the same as plain data, sizes in bytes."""
+    """Return the report as plain data, with sizes in bytes."""
     lengths = sorted({*serving.lengths(), sequence})
     return {
         "model": serving.model.name,
@@ -103,5 +103,5 @@ def _heading(serving: Serving) -> str:
     count = f"{serving.tensor} x " if serving.tensor > 1 else ""
     return (
         f"{serving.model.name} served on {count}{serving.gpu.name}, {serving.weights} weights, "
-        f"{serving.cache} cache in pages of {serving.page} tokens"
+        f"{serving.cache} KV cache with blocks of {serving.page} tokens"
     )

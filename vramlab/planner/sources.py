@@ -68,13 +68,13 @@ def custom_model(
     """
     if not inputs:
         raise UnusableModel(
-            f"what is {text} called with? Say it with --input, such as --input "
-            '"float32[B,3,224,224]" or --input "input_ids=int64[B,S]", once for each tensor'
+            f"missing --input: describe each input of {text}, for example --input "
+            '"float32[B,3,224,224]" or --input "input_ids=int64[B,S]"'
         )
     given = tuple(map(Input, inputs))
     compared = None if target is None else Input(target)
     if compared is not None and loss is None:
-        raise UnusableModel(f"a target ({target}) but no loss: say which with --loss")
+        raise UnusableModel(f"--target {target} needs --loss: name a loss function")
     return CustomModel(
         text, load_function(text), given, compared, None if loss is None else _load_loss(loss)
     )
@@ -88,20 +88,20 @@ def load_function(text: str) -> Callable[..., Any]:
     """
     where, _, name = text.rpartition(":")
     if not where or not name:
-        raise UnusableModel(f"{text!r}: write file.py:function or package.module:function")
+        raise UnusableModel(
+            f"invalid function {text!r}: write file.py:function or package.module:function"
+        )
     try:
         with _torchvision_loads():
             module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
     except UnusableModel:
         raise
     except Exception as error:
-        raise UnusableModel(
-            f"{where} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        raise UnusableModel(f"failed to import {where}: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):
-        there = ", ".join(key for key, value in vars(module).items() if _is_own(module, value))
-        raise UnusableModel(f"{where} has no function {name!r}; it has: {there or 'none'}")
+        own = ", ".join(key for key, value in vars(module).items() if _is_own(module, value))
+        raise UnusableModel(f"{where} has no function {name!r}; its functions: {own or 'none'}")
     found: Callable[..., Any] = function
     return found
 
@@ -125,7 +125,7 @@ def _load_module(name: str) -> Any:
 
 def _load_file(path: Path) -> Any:
     if not path.is_file():
-        raise UnusableModel(f"there is no file {path}")
+        raise UnusableModel(f"can't open file {str(path)!r}: no such file")
     folder = str(path.resolve().parent)
     if folder not in sys.path:  # as `python file.py` finds what lies beside it
         sys.path.insert(0, folder)
@@ -146,8 +146,8 @@ def _load_loss(text: str) -> Callable[..., Any]:
     found = getattr(functional, text, None)
     if not callable(found):
         raise UnusableModel(
-            f"torch.nn.functional has no {text!r}: name one of its losses, such as cross_entropy "
-            "or mse_loss, or write file.py:function"
+            f"torch.nn.functional has no {text!r}: use one of its losses such as cross_entropy or "
+            "mse_loss, or your own as file.py:function"
         )
     loss: Callable[..., Any] = found
     return loss
@@ -168,13 +168,13 @@ def transformers_model(path: Path, inputs: Sequence[str] = ()) -> CustomModel:
     """
     path = path / "config.json" if path.is_dir() else path
     if path.suffix == ".py":
-        raise UnusableModel(f"which function of {path} makes the model? Write {path}:function")
+        raise UnusableModel(f"missing function: write {path}:FUNCTION, which returns the model")
     try:
         read = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UnusableModel(f"{path} cannot be read as a config.json: {error}") from error
     if not isinstance(read, dict) or not isinstance(read.get("model_type"), str):
-        raise UnusableModel(f"{path} is no configuration of transformers: it has no model_type")
+        raise UnusableModel(f"{path} is not a transformers configuration: it has no model_type")
     with _torchvision_loads():
         config = _config(path, read)
         kind = _class_of(path, config)

@@ -104,7 +104,7 @@ class Reporter:
     def progress(self) -> str:
         """Say how far the program is, and what it has needed; from another thread."""
         if self._children.count:
-            return f"waits for processes that it has started ({self._children.count})"
+            return f"waiting for the processes it started ({self._children.count})"
         done = steps_done(self._watch.steps.counts)
         return f"{done}; {self._needed()} on {self._engine.gpu} (virtual)"
 
@@ -114,9 +114,9 @@ class Reporter:
         index = reserved_bytes.index(max(reserved_bytes))
         device = self._engine.devices()[index]
         if not device.context_bytes:
-            return "nothing"
+            return "no GPU memory used"
         needed = format_bytes(reserved_bytes[index] + device.context_bytes)
-        return f"cuda:{index} has needed {needed} of {format_bytes(device.total_bytes)}"
+        return f"cuda:{index} peak {needed} of {format_bytes(device.total_bytes)}"
 
     def report(self, ending: Ending) -> None:
         """Give the report of a program that has ended so. The GPU is still attached."""
@@ -129,7 +129,7 @@ class Reporter:
             self._history.dump(files.snapshot)
             if isinstance(self._watch, Watch):
                 self._history.remove()
-        with working("adding up what the program held", self._stream):
+        with working("preparing the report", self._stream):
             self._watch.look_everywhere()
             summary = summarize(
                 self._engine.ground(), self._watch, self._command, self._folder, ending, seconds
@@ -176,12 +176,12 @@ class Reporter:
     def _settings_text(self, tried: dict[int, list[Trial] | str]) -> Iterator[str]:
         if not tried:
             yield (
-                "--try-allocator: this process allocated nothing on a GPU, and the processes that "
-                "it starts are not replayed."
+                "--try-allocator: nothing to replay, because this process allocated nothing on a "
+                "GPU (processes that it starts are not replayed)."
             )
         for index, trials in tried.items():
             if isinstance(trials, str):
-                yield f"--try-allocator: cuda:{index} is not replayed: {trials}."
+                yield f"--try-allocator: cannot replay cuda:{index}: {trials}."
             else:
                 tape = self._tapes[index]
                 yield str(settings_table(index, tape, trials, self._engine.gpu))

@@ -1,8 +1,8 @@
-"""The largest value of a program's own option, such as its batch size, that fits on a GPU.
+"""Search for the largest value of a program's option, such as its batch size, that fits on a GPU.
 
-The peak is mostly a line in the batch size, and a parabola in a sequence length. So few runs say
-where it crosses the memory; the value there is tried, and the curve is fitted again until a value
-fits and the next does not.
+The peak usually grows linearly with the batch size and quadratically with the sequence length. So a
+few runs are enough to fit a curve and find where it crosses the GPU's memory. The search runs that
+value, fits the curve again, and ends when a value fits and the next one does not.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from vramlab.errors import VramlabError
 from vramlab.sizing.runs import RunOutcome, RunProgram, UnusableRun
 
 _LEVEL = 1024
-"""The peak has to grow until the value is as many times the first."""
+"""The search fails if the peak has not grown when the value is this many times the first one."""
 
 _MOST_ALIKE = 3
-"""How many runs in a row may fit, or not, before the middle is tried."""
+"""Bisect after this many runs in a row with the same result."""
 
 _MOST_AT_ONCE = 16
-"""How many times the largest value that fits is tried next, at most."""
+"""Largest factor between the largest value that fits and the next one to try."""
 
 MOST_RUNS = 40
-"""More than doubling and halving take for any value that a GPU can hold."""
+"""More runs than doubling and bisection need for any value that fits on a GPU."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What was tried."""
+    """The values that were tried."""
 
     option: str
-    """As the program is given it, such as `--batch-size`."""
+    """Option of the program, such as `--batch-size`."""
     gpu: GPUModel
-    """Where it ran."""
+    """Simulated GPU."""
     outcomes: dict[int, RunOutcome]
-    """By value, in the order of runs."""
+    """Results by value, in the order of the runs."""
     interrupted: list[int] = field(default_factory=list)
-    """The value whose run Ctrl-C has ended, if one has."""
+    """The value whose run Ctrl-C interrupted, if any."""
 
     @property
     def largest(self) -> int | None:
-        """The largest value that fits; None: not even the smallest does."""
+        """Largest value that fits; None if the smallest does not fit."""
         return max((value for value, each in self.outcomes.items() if each.fits), default=None)
 
     @property
     def too_large(self) -> int | None:
-        """The smallest value that was seen not to fit."""
+        """Smallest value that did not fit; None if all fit."""
         return min((value for value, each in self.outcomes.items() if not each.fits), default=None)
 
 
@@ -93,7 +93,7 @@ def find_largest(
             search.interrupted.append(value)
             break
         if outcome.fits is None:
-            raise UnusableRun(f"with {option} {value} the program failed: {outcome.problem}")
+            raise UnusableRun(f"the program failed with {option} {value}: {outcome.problem}")
         search.outcomes[value] = outcome
         following = _next(search, multiple_of)
         if following is None:
@@ -126,17 +126,17 @@ def _last_place(words: Sequence[str], name: str) -> int | None:
 
 
 def _in_one_word(words: Sequence[str], option: str) -> str:
-    """Say what may help a program that has taken option and value for something else."""
+    """Return a hint for programs that expect option and value in one word."""
     if option not in words:
         return ""
-    return f"\nIf it wants option and value in one word, search for {option}= with the sign"
+    return f"\nIf the program expects {option}=VALUE in one word, pass --largest {option}="
 
 
 def _value_in(program: Sequence[str], option: str) -> int:
-    """Return the value that a program is given; 1 if it is given none.
+    """Return the option's value on the program's command line, or 1 without one.
 
     Raises:
-        VramlabError: it is no whole number.
+        VramlabError: The value is not an integer.
     """
     name = option.removesuffix("=")
     position = _last_place(program, name)
@@ -145,7 +145,7 @@ def _value_in(program: Sequence[str], option: str) -> int:
     word = program[position]
     text = program[position + 1] if word == name else word.partition("=")[2]
     if not text.isascii() or not text.isdecimal():
-        raise VramlabError(f"invalid {option} {text!r}: only whole numbers can be searched")
+        raise VramlabError(f"invalid {option} {text!r}: --largest works only with integers")
     return int(text)
 
 
@@ -196,8 +196,8 @@ def _on_the_curve(search: Search, step: int) -> int | None:
     if slope <= 0:
         if high >= _LEVEL * fitting[0]:
             raise UnusableRun(
-                f"{search.option} {middle} and {high} need the same memory: it is not what the "
-                "peak depends on, or the program does not read it"
+                f"{search.option} {middle} and {high} use the same memory: either the peak does "
+                f"not depend on {search.option}, or the program ignores it"
             )
         return None
     low = max((value for value in fitting if 2 * value <= middle), default=middle)

@@ -1,4 +1,4 @@
-"""One run of a program on a virtual GPU, in a process of its own, as data."""
+"""One run of a program on a virtual GPU, in a separate process, as data."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from vramlab.errors import VramlabError
 from vramlab.report.summary import Fit
 
 _LAST_LINES = 12
-"""How much of what a program that failed has said is shown."""
+"""Lines of a failed program's output that are shown."""
 
 
 class UnusableRun(VramlabError):
-    """A run that says nothing about sizes; the message says why."""
+    """A run failed before it could tell whether the program fits; the message says why."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run found."""
+    """Result of a run."""
 
     gpu: str
     """Name in the catalogue."""
     fits: bool | None
-    """Whether there was room for what was counted; None: the program failed otherwise."""
+    """Whether the memory was sufficient; None: the program failed for another reason."""
     peak_allocated_bytes: int
-    """Of the GPU that needed most; when memory ran out, until then."""
+    """Peak on the GPU that used most; if memory ran out, until then."""
     peak_reserved_bytes: int
     """Peak of reserved memory on the same GPU."""
     context_bytes: int
-    """The CUDA context of a GPU."""
+    """Size of the CUDA context."""
     gpu_facts: frozenset[str] | None
-    """Which figures of the GPU it depended on; None: nobody knows."""
+    """Properties of the GPU that the run depended on; None: unknown."""
     problem: str = ""
     """How it failed or ran out of memory, in a line."""
     seconds: float = 0.0
-    """How long it took here."""
+    """Duration of the simulated run."""
     unsure: Fit | None = None
-    """What the run says instead, where something that decides it is not known."""
+    """The verdict if the result is uncertain."""
     reasons: tuple[str, ...] = ()
-    """Why the program may need more, or less, than was counted."""
+    """Why the program may need more, or less, than the run counted."""
 
     @property
     def outcome(self) -> Fit:
-        """What the run says about whether the program fits."""
+        """The verdict about whether the program fits."""
         if self.unsure is not None:
             return self.unsure
         if self.fits is None:
@@ -59,7 +59,7 @@ class RunOutcome:
 
     @property
     def needed_bytes(self) -> int:
-        """What the driver counts: reserved memory and context."""
+        """Device memory used: reserved memory plus the CUDA context."""
         return self.peak_reserved_bytes + self.context_bytes
 
     @classmethod
@@ -67,16 +67,16 @@ class RunOutcome:
         """Read a report of `vramlab run --json`.
 
         Raises:
-            UnusableRun: it used no GPU.
+            UnusableRun: The run used no GPU.
         """
         used = [device for device in report["devices"] if device["context_bytes"]]
         if not used and report["error"]:
-            told = "\n".join(filter(None, (str(report["error"]), report.get("hint"))))
-            raise UnusableRun(f"{report['program']} failed before it used a GPU: {told}")
+            error = "\n".join(filter(None, (str(report["error"]), report.get("hint"))))
+            raise UnusableRun(f"{report['program']} failed before it used a GPU: {error}")
         if not used:
             why = "it put nothing on a cuda device"
             if report["child_count"]:
-                why = "the processes that it started did, which report for themselves: run one rank"
+                why = "only the processes it started did. Run a single rank instead"
             raise UnusableRun(f"{report['program']} used no GPU itself: {why}")
         most = max(used, key=lambda device: device["needed_bytes"])
         facts = report.get("gpu_facts")
@@ -100,7 +100,7 @@ RunProgram = Callable[[GPUModel, Sequence[str]], RunOutcome]
 
 
 RunCommand = Callable[[Sequence[str]], tuple[int, str]]
-"""Runs `vramlab` with some words, in a process of its own: exit status, and the end of stderr."""
+"""Runs `vramlab` with arguments in a separate process; returns exit status and end of stderr."""
 
 
 def run_once(
@@ -109,16 +109,16 @@ def run_once(
     program: Sequence[str],
     run_command: RunCommand | None = None,
 ) -> RunOutcome:
-    """Run a program by `vramlab run`, in a process of its own. What it prints is left out.
+    """Run a program with `vramlab run` in a separate process. Its output is discarded.
 
     Args:
-        options: of `vramlab run`, without `--gpu` and `--json`.
-        gpu: from the catalogue.
-        program: the script, or `-m` and a module, and its arguments.
-        run_command: runs the command; None: a new Python.
+        options: Options of `vramlab run`, without `--gpu` and `--json`.
+        gpu: GPU from the catalogue.
+        program: The script, or `-m` and a module, and its arguments.
+        run_command: Runs the command; None starts a new Python process.
 
     Raises:
-        UnusableRun: there was no report, or the program used no GPU.
+        UnusableRun: The run left no report, or the program used no GPU.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
@@ -126,7 +126,10 @@ def run_once(
         status, stderr = (run_command or _new_python)(words)
         if not path.exists():
             said = "\n".join(stderr.strip().splitlines()[-_LAST_LINES:])
-            raise UnusableRun(f"a run ended with status {status}, without a report\n{said}")
+            raise UnusableRun(
+                f"a run ended with exit status {status} and without a report. Its last lines:\n"
+                f"{said}"
+            )
         report = json.loads(path.read_text(encoding="utf-8"))
     return RunOutcome.of(report)
 
@@ -147,5 +150,6 @@ def _problem(report: dict[str, Any]) -> str:
     if report["error"]:
         return str(report["error"]).splitlines()[0]
     if report["outcome"] == Fit.CUT_SHORT:
-        return f"it ended with status {report['status']} by {report['stopped_by'] or 'itself'}"
+        by = f" ({report['stopped_by']})" if report["stopped_by"] else ""
+        return f"it ended with exit status {report['status']}{by}"
     return ""

@@ -1,11 +1,11 @@
-"""A process that has imported PyTorch, and runs `vramlab run` in forks of it.
+"""A process that imports PyTorch once and runs `vramlab run` in forks.
 
-Importing is a large part of a short run, and the same for every GPU. Each run is a process of its
-own all the same, with nothing of an earlier one. For the virtual GPU; the native engine chooses its
-GPU before PyTorch is loaded. Only where there is `os.fork`.
+Importing takes a large part of a short run. Each run still has its own process, without state from
+earlier runs. This works only for the virtual GPU, because the native engine chooses its GPU before
+PyTorch is loaded, and only on systems with `os.fork`.
 
-It reads a JSON array with the words after `vramlab` a line, runs them, and writes a JSON array with
-the exit status (below 0: a signal ended it) and the end of what it has said on stderr.
+The process reads one JSON array per line, the arguments after `vramlab`, runs them, and writes a
+JSON array with the exit status (negative: ended by a signal) and the end of stderr.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ class RunServer:
         self._process.stdout.close()
 
     def run(self, words: Sequence[str]) -> tuple[int, str]:
-        """Run `vramlab` with these words; its exit status, and the end of its stderr."""
+        """Run `vramlab` with these arguments; return its exit status and the end of its stderr."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps([*words]) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            return _FAILED, "the process that runs programs has ended"
+            return _FAILED, "the worker process ended unexpectedly"
         answer = self._process.stdout.readline()
         if not answer:
-            return _FAILED, "the process that runs programs has ended"
+            return _FAILED, "the worker process ended unexpectedly"
         status, said = json.loads(answer)
         return int(status), str(said)
 

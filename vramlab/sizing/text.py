@@ -1,4 +1,4 @@
-"""What runs on several GPUs, or with several values, have found: as tables and as data."""
+"""Results of runs on several GPUs, or with several values of an option, as tables and as data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from vramlab.table import Table
 from vramlab.units import format_bytes
 
 _BAR = 30
-"""Characters of the bar of a GPU's whole memory."""
+"""Width in characters of the bar of a GPU's whole memory."""
 
 
 def gpus_table(command: str, tried: Sequence[GPUOutcome], missing: int = 0) -> Table:
-    """Say for each GPU whether a program fits, and which is the smallest on which it does.
+    """Return a table of GPUs on which a program fits, with the smallest one named.
 
     Args:
-        command: of the program.
-        tried: the GPUs, and what was found.
-        missing: how many were not tried, as Ctrl-C has ended it.
+        command: Command line of the program.
+        tried: Results by GPU.
+        missing: Number of GPUs that were not tried because of Ctrl-C.
     """
     rows = []
     for each in tried:
@@ -36,29 +36,29 @@ def gpus_table(command: str, tried: Sequence[GPUOutcome], missing: int = 0) -> T
                 _needed(found),
                 f"{found.needed_bytes / each.gpu.total_bytes:.0%}" if found.fits else "",
                 _word(found),
-                f"the run on {each.same_as}" if each.same_as else "a run",
+                f"run on {each.same_as}" if each.same_as else "own run",
             )
         )
     smallest = smallest_that_fits(tried)
     if smallest is None:
-        verdict = "It fits on none of them."
+        verdict = "The program fits on none of these GPUs."
         if missing:
-            verdict = f"Interrupted: {missing} were not tried."
+            verdict = f"Interrupted: GPUs not tried: {missing}."
     elif missing:
         rest = "1 smaller GPU was" if missing == 1 else f"{missing} smaller GPUs were"
-        verdict = f"It fits on {smallest.gpu.name}; {rest} not tried."
+        verdict = f"The program fits on {smallest.gpu.name}; {rest} not tried."
     else:
         size = format_bytes(smallest.gpu.total_bytes)
-        what = "on which it fits" if smallest.outcome.outcome.is_sure else "with room for that"
-        verdict = f"The smallest {what}: {smallest.gpu.name}, {size}."
+        fits = "fits" if smallest.outcome.outcome.is_sure else "may fit"
+        verdict = f"Smallest GPU on which the program {fits}: {smallest.gpu.name}, {size}."
     failed = [f"{each.gpu.name}: {each.outcome.problem}" for each in tried if _failed(each)]
-    header = ("GPU", "memory", "needed", "share", "", "known from")
+    header = ("GPU", "memory", "used", "share", "", "source")
     notes = (*failed, verdict, *_why(each.outcome for each in tried))
     return Table(f"{command} on every GPU", header, tuple(rows), notes)
 
 
 def largest_table(command: str, search: Search) -> Table:
-    """Show what each value needs, and which is the largest that fits."""
+    """Return a table of the tried values, with the largest one that fits named."""
     total_bytes = search.gpu.total_bytes
     rows = tuple(
         (
@@ -72,11 +72,11 @@ def largest_table(command: str, search: Search) -> Table:
     )
     caption = f"{command} on {search.gpu.name}, {format_bytes(total_bytes)}"
     notes = (_largest(search), *_why(search.outcomes.values()))
-    return Table(caption, (search.option, "needed", "share", "", ""), rows, notes)
+    return Table(caption, (search.option, "used", "share", "", ""), rows, notes)
 
 
 def gpus_as_dict(command: str, tried: Sequence[GPUOutcome]) -> dict[str, Any]:
-    """Give the same as plain data, sizes in bytes."""
+    """Return the content of `gpus_table` as plain data, with sizes in bytes."""
     smallest = smallest_that_fits(tried)
     return {
         "program": command,
@@ -94,7 +94,7 @@ def gpus_as_dict(command: str, tried: Sequence[GPUOutcome]) -> dict[str, Any]:
 
 
 def largest_as_dict(command: str, search: Search) -> dict[str, Any]:
-    """Give the same as plain data, sizes in bytes."""
+    """Return the content of `largest_table` as plain data, with sizes in bytes."""
     return {
         "program": command,
         "gpu": search.gpu.name,
@@ -133,7 +133,7 @@ def _word(found: RunOutcome) -> str:
 
 
 def _why(outcomes: Iterable[RunOutcome]) -> Iterator[str]:
-    """Say what runs do not know: the program may need more, or less, than they counted."""
+    """Return why the program may need more, or less, than the runs counted."""
     found = {
         f"{each.outcome}, because {reason}": None
         for each in outcomes
@@ -144,7 +144,7 @@ def _why(outcomes: Iterable[RunOutcome]) -> Iterator[str]:
 
 
 def _needed(found: RunOutcome) -> str:
-    """Return the peak; if it did not fit, that it is more than the GPU has."""
+    """Return the device memory used, or a dash if the program did not fit."""
     return format_bytes(found.needed_bytes) if found.fits else "-"
 
 
@@ -156,17 +156,16 @@ def _bar(found: RunOutcome, total_bytes: int) -> str:
 def _largest(search: Search) -> str:
     if search.interrupted:
         return (
-            f"Interrupted at {search.option} {search.interrupted[0]}: the largest seen to fit is "
-            f"{search.largest}, and the smallest seen not to fit is {search.too_large}."
+            f"Interrupted at {search.option} {search.interrupted[0]}. Largest value that fits so "
+            f"far: {search.largest}. Smallest that does not: {search.too_large}."
         )
     if search.largest is None:
-        return f"Not even {search.option} {search.too_large} fits."
+        return f"Even {search.option} {search.too_large} does not fit."
     runs = f"{len(search.outcomes)} runs"
     if search.too_large is None:
-        return f"{search.option} {search.largest} fits; after {runs} nothing larger was tried."
-    is_sure = search.outcomes[search.largest].outcome.is_sure
-    what = "that fits" if is_sure else "with room for what was counted"
+        return f"{search.option} {search.largest} fits; the search stopped after {runs}."
+    fits = "fits" if search.outcomes[search.largest].outcome.is_sure else "may fit"
     return (
-        f"The largest {what}: {search.option} {search.largest}; "
+        f"Largest value that {fits}: {search.option} {search.largest}; "
         f"{search.too_large} does not ({runs})."
     )

@@ -79,7 +79,7 @@ class Request:
         unknown = [*map(repr, args), *(name for name in kwargs if name not in _OF_GPU + _LIMITS)]
         if unknown:
             known = ", ".join(_OF_GPU + _LIMITS)
-            raise UnusableMark(f"pytest.mark.vram does not take {unknown[0]}; it takes {known}")
+            raise UnusableMark(f"pytest.mark.vram has no argument {unknown[0]}: use {known}")
         limits = tuple(Limit.parse(what, kwargs[what]) for what in _LIMITS if what in kwargs)
         gpu = {name: kwargs[name] for name in _OF_GPU if name in kwargs}
         return cls({"name": gpu.pop("gpu", "A100-40GB"), **gpu}, limits)

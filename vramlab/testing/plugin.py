@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("vramlab").addoption(
         "--vram-update",
         action="store_true",
-        help="write what tests with pytest.mark.vram need now into their golden files",
+        help="update the golden files of tests marked with pytest.mark.vram",
     )
 
 
@@ -43,8 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{MARK}(gpu='A100-40GB', count=1, peak='<= 12 GiB', reserved=..., needed=...): run on a "
-        "virtual GPU, and compare its memory with these bounds; without one, with the golden "
-        "file that --vram-update writes",
+        "virtual GPU and check its memory against these limits, or without limits against the "
+        "golden file that --vram-update writes",
     )
 
 
@@ -106,17 +106,17 @@ def pytest_runtest_teardown(item: pytest.Item) -> Wrapper:
 def _complaint(item: pytest.Item, request: Request, summary: Summary) -> str:
     """Return what is wrong with the memory; empty: nothing."""
     if not any(device.context_bytes for device in summary.devices):
-        return "The test put nothing on a cuda device, so that there is no memory to hold to."
+        return "The test put nothing on a cuda device, so there is no memory to check."
     if not request.limits:
         return _against_golden(item, summary)
     broken = [
-        f"cuda:{device.index}: {limit} does not hold: {_figure(device, limit.what):,} bytes"
+        f"cuda:{device.index}: {limit} failed: it is {_figure(device, limit.what):,} bytes"
         for device in summary.devices
         for limit in request.limits
         if device.context_bytes and not limit.holds(_figure(device, limit.what))
     ]
     unsure = [
-        f"{limit} is not sure: {summary.outcome}, because {reason.text}"
+        f"{limit} is uncertain ({summary.outcome}), because {reason.text}"
         for limit in request.limits
         for reason in summary.reasons
         if limit.comparison[0] in ("=", ">" if reason.at_most else "<")
@@ -142,13 +142,13 @@ def _against_golden(item: pytest.Item, summary: Summary) -> str:
         write_golden(path, summary)
         return ""
     if not path.exists():
-        return f"There is no golden file {path}: run pytest --vram-update, look at it and commit it"
+        return f"missing golden file {path}: create it with pytest --vram-update and commit it"
     difference = compare_reports(read_report(path), as_golden(summary))
     sizes_changed = any(device.sizes_changed for device in difference.devices)
     if not (sizes_changed or difference.new_reasons):
         return ""  # a line that moved from one function to another is no news
-    advice = f"If this is meant: pytest --vram-update {item.nodeid}"
-    return "\n\n".join([f"Not what {path} says.", as_text(difference), advice])
+    advice = f"If the change is intended: pytest --vram-update {item.nodeid}"
+    return "\n\n".join([f"The memory differs from {path}.", as_text(difference), advice])
 
 
 def _report(summary: Summary) -> str:

@@ -39,12 +39,12 @@ def alternative_text(explorer: Explorer) -> str:
 def test_the_first_view_says_what_is_planned_and_that_it_fits(explorer: Explorer) -> None:
     assert status(explorer) == (
         "8.03 billion parameters, 8 x 4096 tokens, bfloat16, float32 master, adamw (foreach), "
-        "flash attention, on 8 x A100-80GB: 8 data-parallel (ZeRO-3). It fits, at 49%: "
-        "A100-80GB has 78.83 GiB beside its CUDA context."
+        "flash attention, on 8 x A100-80GB: 8 data-parallel (ZeRO-3). It fits: the peak "
+        "is 49% of the 78.83 GiB that A100-80GB has after its CUDA context."
     )
     # float32 shards: 4 B x 8,030,261,248 / 8, every matrix in 8 equal parts.
     assert "3,829.1270 MiB<br>4,015,130,624 B" in explorer.output.value
-    assert ">What would lower the peak, one change at a time</caption>" in explorer.output.value
+    assert ">Changes that lower the peak (one at a time)</caption>" in explorer.output.value
 
 
 def test_the_picture_is_told_in_words(explorer: Explorer) -> None:
@@ -81,7 +81,7 @@ def test_there_is_a_control_for_each_option(explorer: Explorer) -> None:
 
 def test_other_settings_are_other_plans(explorer: Explorer) -> None:
     explorer.controls["gpu"].value = "A10"
-    assert "It does not fit: A10 has " in status(explorer)
+    assert "that A10 has after its CUDA context by " in status(explorer)
     explorer.controls["checkpointing"].value = "full"
     assert "flash attention, full checkpointing, on 8 x A10: 8 data-parallel" in status(explorer)
 
@@ -91,12 +91,12 @@ def test_what_cannot_be_is_told_in_place_and_the_next_setting_works(explorer: Ex
     shown = explorer.output.value
     assert '<div role="alert"' in shown
     assert "<strong>UnsupportedPlan</strong>" in shown
-    assert "a batch of 4 cannot be shared evenly by 8 data-parallel ranks" in shown
+    assert "a batch of 4 cannot be divided into micro-batches" in shown
     explorer.controls["data"].value = 4
     assert "4 x 4096 tokens" in status(explorer)
     explorer.controls["tensor"].value = 16
     assert "<strong>UnevenParts</strong>" in explorer.output.value
-    assert "16 tensor-parallel ranks cannot share 8 heads of keys" in explorer.output.value
+    assert "16 tensor-parallel ranks do not divide 8 key" in explorer.output.value
 
 
 def test_a_simulation_says_the_same_to_the_byte() -> None:
@@ -104,7 +104,7 @@ def test_a_simulation_says_the_same_to_the_byte() -> None:
     assert "simulated" not in explorer.output.value
     explorer.controls["simulate"].value = True
     assert "It fits: " in status(explorer)
-    assert "were reserved at most" in status(explorer)
+    assert "peak reserved memory is" in status(explorer)
     # Parameters, states, inputs, unsplit remainders, all else, and the sum.
     assert explorer.output.value.count(">equal</td>") == 6
     # 124,439,808 parameters of 4 B are 474.7 MiB.

@@ -81,11 +81,11 @@ def test_what_has_grown_is_told_by_category_and_line(
     assert main(["diff", *files]) == 1
     out = capsys.readouterr().out
     # 8 of 400 MiB
-    assert out.startswith("cuda:0 needs 8.00 MiB more (2.00%): 408.00 MiB after 400.00 MiB.\n")
+    assert out.startswith("cuda:0 needs 8.00 MiB more (2.00%): 408.00 MiB instead of 400.00 MiB.\n")
     rows = [row.split() for row in out.splitlines()]
     assert ["parameters", "80.00", "80.00", "equal"] in rows
     assert ["activations", "200.00", "208.00", "+8.00"] in rows
-    changed = out.partition("Lines whose memory")[2]
+    changed = out.partition("Lines that allocate")[2]
     assert ["train.py", "train", "200.00", "208.00", "+8.00"] in rows
     assert "loss = model(x)" in changed
     assert "model = Net()" not in changed  # it has only moved
@@ -107,7 +107,7 @@ def test_some_growth_can_be_allowed(
 def test_equal_reports_are_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, "old.json", OLD)
     assert main(["diff", file, file]) == 0
-    assert capsys.readouterr().out == "Nothing has changed: 400.00 MiB are needed.\n"
+    assert capsys.readouterr().out == "No change: the program needs 400.00 MiB.\n"
 
 
 def with_gpus(*needed_bytes: int) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_what_a_run_does_not_know_is_named(
     files = written(tmp_path, "old.json", OLD), written(tmp_path, "new.json", new)
     assert main(["diff", *files]) == 0
     out = capsys.readouterr().out
-    assert "note: now at least, because train.py:12 (while t < 1:) decides" in out
+    assert "note: the later run is uncertain (at least), because train.py:12 (while t < 1:)" in out
     assert compare_reports(OLD, new).new_reasons == (reasons[0]["text"],)
     moved = {**new, "reasons": [{"text": "train.py:13 (while t < 1:) decides"}]}
     assert compare_reports(new, moved).new_reasons == ()
@@ -179,7 +179,7 @@ def test_other_conditions_are_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert out.startswith("It no longer fits.\n")
     assert "note: GPU: T4 before, L4 now" in out
-    assert "note: memory ran out now" in out
+    assert "note: the later run ran out of memory" in out
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_other_conditions_are_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         (None, "No such file or directory"),
         ("{", "Expecting property name"),
-        ("[]", "is no report: `vramlab run --json` writes them"),
+        ("[]", "`vramlab run --json FILE`"),
         (
             '{"format": 1, "devices": [{"index": 0}]}',
-            "a GPU in it lacks one of index, context_bytes",
+            "needs index, context_bytes",
         ),
-        ('{"format": 1, "devices": 3}', "a GPU in it lacks one of index"),
-        ('{"format": 9, "devices": []}', "is a report in format 9, and this vramlab reads 1"),
+        ('{"format": 1, "devices": 3}', "needs index"),
+        ('{"format": 9, "devices": []}', "report format 9, but this vramlab reads format 1"),
     ],
 )
 def test_what_is_no_report_is_refused(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from importlib import resources
 
 import pytest
 
 from vramlab import VirtualGPU, catalogue
+from vramlab.cli import VerbParser
 from vramlab.commands import gpus
 from vramlab.errors import VramlabError
 
 
 def vramlab(*argv: str) -> int:
-    parser = argparse.ArgumentParser(prog="vramlab")
+    parser = VerbParser(prog="vramlab")
     gpus.add_parser(parser.add_subparsers(required=True))
     arguments = parser.parse_args(argv)
     status: int = arguments.run(arguments)
@@ -51,9 +51,9 @@ def test_one_gpu_shows_every_figure_and_source(capsys: pytest.CaptureFixture[str
     assert "  total_bytes  25,286,672,384 B (23.55 GiB)\n" in shown
     assert "0x2204\n" in shown
     assert "compute_capability     8.6\n" in shown
-    assert "fp8_tensor_flops_per_s        not in this GPU\n" in shown
+    assert "fp8_tensor_flops_per_s        not available on this GPU\n" in shown
     # 1639 MiB = 1.6006 GiB
-    assert "  context in the past  1,718,616,064 B (1.60 GiB)\n" in shown
+    assert "  earlier context_bytes  1,718,616,064 B (1.60 GiB)\n" in shown
 
 
 def test_json_is_the_whole_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def test_a_bad_figure_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> No
     assert vramlab("gpus", "H100,memory=60GB") == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("invalid 'memory=60GB': '60GB' is no size")
+    assert captured.err.startswith("invalid 'memory=60GB': invalid size '60GB'")
 
 
 def test_one_gpu_lists_its_mig_slices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_nothing_is_measured_without_a_gpu() -> None:
 
 def test_measuring_takes_no_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert vramlab("gpus", "--measure", "T4") == 2
-    assert "leave out the name" in capsys.readouterr().err
+    assert "cannot be combined with a GPU name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["RTX-5090", "RTX-A6000", "T4"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 
 import pytest
 
+from vramlab.cli import VerbParser
 from vramlab.commands import rules
 from vramlab.kernels import TABLE, Rule, Status, Step
 
@@ -27,7 +27,7 @@ READ = Rule(("aten.topk", "aten.sort.stable"), no_steps, "scratch", "Sort.cu", S
 
 
 def vramlab(*argv: str) -> int:
-    parser = argparse.ArgumentParser(prog="vramlab")
+    parser = VerbParser(prog="vramlab")
     rules.add_parser(parser.add_subparsers(required=True))
     arguments = parser.parse_args(["rules", *argv])
     status: int = arguments.run(arguments)
@@ -41,7 +41,7 @@ def test_text_groups_rules_by_how_sure_they_are() -> None:
     )
     assert sure < read  # aten.topk stands for all its overloads
     assert lines[sure + 1 : sure + 3] == [
-        "    takes   a clone | a workspace",
+        "    memory  a clone | a workspace",
         "    source  Blas.cpp",
     ]
 
@@ -100,7 +100,7 @@ def test_of_an_op_without_a_rule_it_says_what_is_known(
 
 def test_an_op_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert vramlab("no_such_op") == 2
-    assert capsys.readouterr().err == "PyTorch has no op no_such_op\n"
+    assert capsys.readouterr().err == "unknown op 'no_such_op': PyTorch has no such op\n"
 
 
 def test_an_op_that_is_named_in_full_tells_its_whole_record(
@@ -132,5 +132,5 @@ def test_names_and_words_go_together(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_does_not_exist_is_named_beside_what_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert vramlab("aten.relu.default", "aten.no_such_op") == 2
     shown = capsys.readouterr()
-    assert shown.err == "PyTorch has no op aten.no_such_op\n"
+    assert shown.err == "unknown op 'aten.no_such_op': PyTorch has no such op\n"
     assert shown.out.startswith("aten.relu.default: ")

@@ -178,7 +178,10 @@ def test_a_program_that_fails_is_measured_until_then(
     )
     run = Run(capsys, tmp_path, program)
     assert run.err.startswith("Traceback (most recent call last):\n")
-    assert "The program failed: ValueError: two\nWhat follows was measured until then.\n" in run.err
+    assert (
+        "The program failed: ValueError: two\nThe numbers below cover the time until then.\n"
+        in run.err
+    )
     assert "until then: cuda:0 needs 439.00 MiB of 39.39 GiB" in run.err  # a segment, the context
     assert run.report["fits"] is None
     assert run.report["error"] == "ValueError: two\nlines"
@@ -193,7 +196,7 @@ def test_an_interrupted_program_is_measured_until_then(
     )
     run = Run(capsys, tmp_path, program)
     assert run.status == 130  # 128 + SIGINT
-    assert "The program was interrupted. What follows was measured until then.\n" in run.err
+    assert "The program was interrupted. The numbers below cover the time until then.\n" in run.err
     assert run.device["allocated_bytes"] == 4096
 
 
@@ -243,7 +246,7 @@ def test_a_program_may_catch_out_of_memory_and_go_on(
     assert run.status == 0
     assert run.report["fits"] is True
     # Batches of 2**20 rows take 4 GiB a matrix, of which 3 fit; of 2**18 rows 10 matrices of 1 GiB.
-    assert "Out of memory once on cuda:0, and the program went on; last at" in run.err
+    assert "Out of memory once on cuda:0, but the program caught it; last at" in run.err
     (failed,) = run.report["out_of_memory"]
     assert (failed["count"], failed["segment_bytes"], failed["line"]["line"]) == (1, 4 << 30, 6)
     # The highest moment was in the forward pass that failed. Autograd had saved the first product;
@@ -344,7 +347,7 @@ def test_the_run_is_replayed_under_other_allocator_settings(
 
 def test_only_one_run_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--gpu", "T4,L4", "--try-allocator", MLP]) == 2
-    assert "--try-allocator is of one run" in capsys.readouterr().err
+    assert "--try-allocator cannot be combined" in capsys.readouterr().err
 
 
 def test_a_snapshot_is_written_for_the_memory_viz_page(
@@ -368,7 +371,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(
 ) -> None:
     missing = Run(capsys, tmp_path, str(tmp_path / "missing.py"))
     assert missing.status == 2
-    assert missing.err == f"vramlab: can't open file '{tmp_path / 'missing.py'}': there is none\n"
+    assert missing.err == f"vramlab: can't open file '{tmp_path / 'missing.py'}': no such file\n"
     folder = tmp_path / "missing"
     unwritable = Run(capsys, tmp_path, MLP, snapshot=str(folder / "snapshot.pickle"))
     assert unwritable.status == 2
@@ -380,24 +383,24 @@ def test_what_cannot_be_run_is_refused_in_one_line(
     with pytest.raises(SystemExit) as leaving:
         main(["run"])
     assert leaving.value.code == 2
-    assert "a script, or -m and a module, must be given" in capsys.readouterr().err
+    assert "missing a script (or -m and a module)" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["run", "--count", "0", MLP])
-    assert "invalid number '0': use a whole number from 1 on" in capsys.readouterr().err
+    assert "invalid number '0': use an integer of at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ("--steps x", "--steps: invalid number 'x': use a whole number from 1 on"),
-        ("--steps 0", "--steps: invalid number '0': use a whole number from 1 on"),
-        ("--count 1.5", "--count: invalid number '1.5': use a whole number from 1 on"),
+        ("--steps x", "--steps: invalid number 'x': use an integer of at least 1"),
+        ("--steps 0", "--steps: invalid number '0': use an integer of at least 1"),
+        ("--count 1.5", "--count: invalid number '1.5': use an integer of at least 1"),
         ("--count 129 --engine portable", "count=129: PyTorch numbers at most 128 GPUs"),
-        ("--seconds x", "--seconds: invalid number 'x': use one above 0"),
-        ("--seconds nan", "--seconds: invalid number 'nan': use one above 0"),
-        ("--multiple-of 2", "--multiple-of is for --largest"),
-        ("--gpu T4,", "invalid --gpu 'T4,': a name is missing"),
-        ("--json .", "can't write '.': it is a folder, name a file"),
+        ("--seconds x", "--seconds: invalid number 'x': use a number greater than 0"),
+        ("--seconds nan", "--seconds: invalid number 'nan': use a number greater than 0"),
+        ("--multiple-of 2", "--multiple-of needs --largest"),
+        ("--gpu T4,", "invalid --gpu 'T4,': a name is empty"),
+        ("--json .", "can't write '.': it is a folder, not a file"),
         ("--torch-version 7.1 --engine portable", "unknown torch_version '7.1': the rules of"),
     ],
 )

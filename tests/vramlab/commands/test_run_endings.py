@@ -22,10 +22,7 @@ pytestmark = pytest.mark.long
 
 USE = "import os, signal, sys, time, torch\nx = torch.ones(1000, device='cuda')\n"
 UNTIL_THEN = "until then: cuda:0 needs 439.00 MiB of 39.39 GiB (1.1%) at the peak\n"
-NO_BACKWARD = (
-    "No backward pass has run: gradients, optimizer states and what the backward pass takes are "
-    "not counted.\n"
-)
+NO_BACKWARD = "No backward pass ran: "
 
 
 def run(folder: Path, text: str, *options: str) -> tuple[int, dict[str, Any]]:
@@ -49,7 +46,9 @@ def test_a_signal_ends_the_program_with_a_report(
     out, err = capsys.readouterr()
     assert status == report["status"] == 128 + getattr(signal, name)
     assert out == "clean\n"
-    assert f"The program was ended by {name}.\nWhat follows was measured until then.\n" in err
+    assert (
+        f"The program was stopped by {name}.\nThe numbers below cover the time until then.\n" in err
+    )
     assert UNTIL_THEN + NO_BACKWARD in err
     assert report["fits"] is None
     assert signal.getsignal(signal.SIGTERM) == before
@@ -77,7 +76,7 @@ def test_seconds_end_the_program_wherever_it_is(
     assert status == 0
     assert report["seconds"] < 30
     assert (report["stopped_by"], report["stopped"], report["fits"]) == ("--seconds", True, None)
-    told = "The program was stopped after as many seconds as were asked for.\n"
+    told = "Stopped after the requested time (--seconds).\n"
     assert told + UNTIL_THEN + NO_BACKWARD in err
 
 
@@ -108,7 +107,7 @@ def test_what_leaves_at_once_is_reported_first(
     run(tmp_path, "try:\n    os._exit(3)\nexcept BaseException as left:\n    print(repr(left))\n")
     out, err = capsys.readouterr()
     assert out == "Left(3)\n"
-    assert "The program ended itself by os._exit(3).\n" + UNTIL_THEN in err
+    assert "The program called os._exit(3).\n" + UNTIL_THEN in err
     assert json.loads((tmp_path / "report.json").read_text())["status"] == 3
     assert os._exit is leave
 
@@ -142,7 +141,7 @@ def test_a_program_that_hangs_in_c_is_reported_and_ended(number: int, tmp_path: 
         finally:
             process.kill()  # no test waits for ever
     assert process.returncode == 128 + number
-    assert "It did not end when it was told to. It stood at program.py:10: lock(mutex)\n" in err
+    assert "It was at program.py:10: lock(mutex)\n" in err
     assert UNTIL_THEN in err
 
 
@@ -173,7 +172,7 @@ def test_a_program_that_a_signal_kills_leaves_a_notice(name: str, how: str, tmp_
     status, err = _ended(tmp_path, f"time.sleep(0.6)\ndef f():\n    {how}\nf()\n")
     assert status == -getattr(signal, name)
     assert name in err
-    assert "cuda:0 has needed 439.00 MiB of 39.39 GiB" in err
+    assert "cuda:0 peak 439.00 MiB of 39.39 GiB" in err
     assert ("program.py:5 in f" in err) == (name != "SIGKILL")
     assert "fits" not in err
     assert not (tmp_path / "report.json").exists()
@@ -252,8 +251,8 @@ def test_lines_say_how_far_the_program_is(
     needed = "459.00" if torch.__version__ < (2, 15) else "439.00"
     assert first == (
         "vramlab: 0 s: no backward pass yet, 1 forward pass without gradients (evaluation); "
-        f"cuda:0 has needed {needed} MiB of 39.39 GiB on A100-40GB (virtual); Ctrl-C ends it with "
-        "a report"
+        f"cuda:0 peak {needed} MiB of 39.39 GiB on A100-40GB (virtual); Ctrl-C stops "
+        "and reports"
     )
 
 
@@ -263,7 +262,7 @@ def test_seconds_that_are_none_are_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["run", f"--seconds={seconds}", "x.py"])
-    assert f"invalid number '{seconds}': use one above 0" in capsys.readouterr().err
+    assert f"invalid number '{seconds}': use a number greater than 0" in capsys.readouterr().err
 
 
 def test_an_error_says_which_answer_it_may_follow_from(
@@ -273,7 +272,7 @@ def test_an_error_says_which_answer_it_may_follow_from(
     assert status == 1
     assert (
         "The program failed: AssertionError\n"
-        "It follows from a value that a virtual GPU does not have, read at program.py:4: "
+        "The cause is a value read from the GPU, which is not computed, at program.py:4: "
         "assert loss.item() < 5\n"
     ) in capsys.readouterr().err
     assert (

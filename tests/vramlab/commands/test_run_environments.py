@@ -64,7 +64,7 @@ def test_libraries_are_named_from_themselves_on(where: str, tmp_path: Path) -> N
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    lines = ran.stderr.partition("Lines that hold most of it")[2].splitlines()[1:]
+    lines = ran.stderr.partition("Lines that allocated most")[2].splitlines()[1:]
     # 2**20 numbers of 4 bytes each: 4 MiB in one block
     assert [line.split()[:4] for line in lines if line.strip()] == [
         ["src/mine/data.py:3", "batch", "4.00", "1"],

@@ -36,17 +36,17 @@ def test_a_page_loads_nothing_and_has_the_tables(
     assert "fits: cuda:0 needs" in page
     assert '<td style="' in page
     # 100 MiB in 100 blocks, and all of them are inputs
-    assert "cuda:0 holds 100.00 MiB at the peak, 100% of it inputs" in page
+    assert "cuda:0: 100.00 MiB allocated at the peak, 100% of it inputs" in page
     assert "# &lt;b&gt;&amp;" in page
     assert page.count('"events":100,') == 1
-    assert "Lines that hold most of it" in capsys.readouterr().err  # the report, as ever
+    assert "Lines that allocated most" in capsys.readouterr().err  # the report, as ever
 
 
 def test_a_program_that_runs_out_of_memory_has_a_page(tmp_path: Path) -> None:
     status, page = run(tmp_path, PROGRAM + "torch.zeros(2**40, device='cuda')\n", "--gpu", "T4")
     assert status == 1
     assert "does NOT fit" in page
-    assert "holds 100.00 MiB when memory ran out" in page
+    assert "100.00 MiB allocated when memory ran out" in page
     assert f'"out_of_memory":[[100,{4 * 2**40}]]' in page
 
 
@@ -60,7 +60,7 @@ def test_a_program_without_a_gpu_has_a_page(tmp_path: Path) -> None:
 def test_a_program_that_allocates_nothing_has_a_page(tmp_path: Path) -> None:
     status, page = run(tmp_path, "import torch\ntorch.cuda.synchronize()\n")
     assert status == 0
-    assert "cuda:0 holds nothing at the peak" in page
+    assert "cuda:0 has nothing allocated at the peak" in page
 
 
 def test_a_folder_that_is_not_there_is_told_before_the_program_runs(

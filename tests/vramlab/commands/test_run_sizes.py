@@ -40,7 +40,7 @@ def test_several_gpus_are_compared_by_one_run(
     out, err = capsys.readouterr()
     assert err == "vramlab: 1 of 2, V100-32GB\n"
     assert "the program's own words" not in out
-    assert "The smallest on which it fits: V100-32GB, 31.75 GiB." in out
+    assert "Smallest GPU on which the program fits: V100-32GB, 31.75 GiB." in out
     small, large = json.loads(told.read_text())["gpus"]
     assert (small["gpu"], small["fits"], small["same_as"]) == ("V100-16GB", False, "V100-32GB")
     context_bytes = catalogue.find("V100-32GB").context_bytes
@@ -57,7 +57,7 @@ def test_gpus_can_have_figures_of_the_callers_own(
     told = json.loads(path.read_text())
     assert [each["gpu"] for each in told["gpus"]] == ["H100-1g.10gb", "T4", "H100,memory=60GiB"]
     assert told["smallest"] == "H100-1g.10gb"
-    assert "The smallest on which it fits: H100-1g.10gb, 9.75 GiB." in capsys.readouterr().out
+    assert "the program fits: H100-1g.10gb, 9.75 GiB." in capsys.readouterr().out
 
 
 def test_the_largest_value_is_found(
@@ -80,7 +80,7 @@ def test_the_largest_value_is_found(
     words = ["--steps", "2", "--json", str(told), "--largest", "--batch-size", program]
     assert main(["run", "--gpu", "T4", *words]) == 0
     largest = (catalogue.find("T4").total_bytes - GIB) // (100 * MIB)
-    assert f"The largest that fits: --batch-size {largest}; " in capsys.readouterr().out
+    assert f"Largest value that fits: --batch-size {largest}; " in capsys.readouterr().out
     assert json.loads(told.read_text())["largest"] == largest
 
 
@@ -103,11 +103,11 @@ def test_an_option_of_the_program_is_named(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--gpu", "all", "--html", "page.html"], "--html is of one run"),
-        (["--gpu", "T4,L4", "--largest", "--batch"], "--largest is for one GPU"),
+        (["--gpu", "all", "--html", "page.html"], "--html cannot be combined"),
+        (["--gpu", "T4,L4", "--largest", "--batch"], "--largest works with one GPU"),
         (["--gpu", "T4,T5"], "No GPU named 'T5' in the catalogue."),
-        (["--gpu", "T4,,L4"], "invalid --gpu 'T4,,L4': a name is missing"),
-        (["--gpu", "T4,memory=60GB"], "invalid 'memory=60GB': '60GB' is no size"),
+        (["--gpu", "T4,,L4"], "invalid --gpu 'T4,,L4': a name is empty"),
+        (["--gpu", "T4,memory=60GB"], "invalid 'memory=60GB': invalid size '60GB'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -134,4 +134,4 @@ def test_a_program_that_cannot_start_says_why(
     assert main(["run", "--gpu", "T4,L4", str(script)]) == 2
     err = capsys.readouterr().err
     assert "train.py failed before it used a GPU: ModuleNotFoundError: No module named" in err
-    assert "install no_such_package there, or vramlab where the program's packages are" in err
+    assert "Install no_such_package there" in err

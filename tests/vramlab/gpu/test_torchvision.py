@@ -79,7 +79,7 @@ def test_one_that_has_its_gradients_in_cpp_is_refused_with_what_to_install(tmp_p
     ran = run(tmp_path)
     assert ran.returncode == 1
     assert "operator torchvision::nms does not exist" in ran.stderr
-    assert "The wheel of torchvision is made for PyTorch's CUDA build" in ran.stderr
+    assert "The installed wheel of torchvision needs PyTorch's CUDA build" in ran.stderr
 
 
 NET = """\

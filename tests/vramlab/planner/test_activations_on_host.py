@@ -58,6 +58,6 @@ def test_but_for_what_comes_back_at_once(sizes: Sizes, options: dict[str, Any]) 
 def test_it_is_one_of_the_changes_that_help() -> None:
     plan = plan_of(GPT, {"batch": 64, "offload": "nothing"})
     changes = {change.what: change for change in next_changes(plan)}
-    found = changes["activations on the host"]
+    found = changes["offload activations to the CPU"]
     assert found.plan == plan.but(offload="activations")
     assert estimate(found.plan).peak_bytes < estimate(plan).peak_bytes // 2

@@ -73,9 +73,11 @@ def test_capitals_do_not_matter() -> None:
 
 
 def test_an_unknown_name_is_told_the_known_ones() -> None:
-    with pytest.raises(UnknownModel, match="no model 'gpt-5'; known: gpt2, gpt2-medium") as failed:
+    with pytest.raises(
+        UnknownModel, match="unknown model 'gpt-5': use one of gpt2, gpt2-medium"
+    ) as failed:
         find_model("gpt-5")
-    assert str(failed.value).endswith("mistral-7b. For others give a config.json, or the sizes")
+    assert str(failed.value).endswith("mistral-7b; or pass a config.json or the sizes")
 
 
 # ---- By configuration ----
@@ -136,15 +138,15 @@ def test_a_file_is_read_as_its_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"model_type": "bert"}, "the kind 'bert'; known are gpt2, llama, mistral. For others"),
-        ({}, "a configuration of the kind None; known are"),
-        (without(LLAMA, "intermediate_size"), "the kind 'llama' says no 'intermediate_size'"),
-        (without(GPT, "n_layer"), "the kind 'gpt2' says no 'n_layer'"),
-        ({**LLAMA, "attention_bias": True}, "with attention_bias: biases of some layers only"),
-        ({**LLAMA, "mlp_bias": True}, "with mlp_bias: biases of some layers only"),
-        ({**GPT, "n_head": 5}, "the kind 'gpt2', but a width of 64 cannot be shared by 5 heads"),
-        ({**GPT, "n_head": 0}, "the kind 'gpt2', but heads is 0; it must be 1 at least"),
-        ({**GPT, "n_embd": "64"}, "a configuration of the kind 'gpt2', but '<' not supported"),
+        ({"model_type": "bert"}, "model_type 'bert': use gpt2, llama, mistral;"),
+        ({}, "unsupported model_type None"),
+        (without(LLAMA, "intermediate_size"), "lacks 'intermediate_size'"),
+        (without(GPT, "n_layer"), "lacks 'n_layer'"),
+        ({**LLAMA, "attention_bias": True}, "attention_bias is set"),
+        ({**LLAMA, "mlp_bias": True}, "mlp_bias is set"),
+        ({**GPT, "n_head": 5}, "a width of 64 cannot be shared by 5 heads"),
+        ({**GPT, "n_head": 0}, "heads is 0; it must be 1 at least"),
+        ({**GPT, "n_embd": "64"}, "'<' not supported"),
     ],
 )
 def test_what_cannot_be_read_is_refused(config: dict[str, Any], said: str) -> None:
@@ -156,8 +158,8 @@ def test_what_cannot_be_read_is_refused(config: dict[str, Any], said: str) -> No
     ("text", "said"),
     [
         ("{", "config.json cannot be read as a config.json: Expecting property name"),
-        ("[1, 2]", "config.json is no config.json: it holds no object"),
-        ('{"model_type": "t5"}', "a configuration of the kind 't5'"),
+        ("[1, 2]", "config.json is not a config.json"),
+        ('{"model_type": "t5"}', "unsupported model_type 't5'"),
     ],
 )
 def test_a_file_that_is_none_is_refused(text: str, said: str, tmp_path: Path) -> None:

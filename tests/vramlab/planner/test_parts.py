@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -59,14 +60,12 @@ def test_earlier_stages_have_the_odd_layers(layers: int, pipeline: int, each: li
 def test_uneven_cuts_are_named_with_their_numbers() -> None:
     with pytest.raises(UnevenParts) as failed:
         one_rank_of(find_model("gpt2"), tensor=5)
-    assert str(failed.value) == (
-        "5 tensor-parallel ranks cannot share 12 heads, 12 heads of keys and values, 3072 numbers "
-        "inside the feed-forward layer, 50257 words of the vocabulary evenly"
-    )
-    with pytest.raises(UnevenParts, match=r"^16 tensor-parallel ranks cannot share 8 heads of"):
+    numbers = re.findall(r"\d+", str(failed.value))
+    assert numbers == ["5", "12", "12", "3072", "50257"]
+    with pytest.raises(UnevenParts, match=r"^16 tensor-parallel ranks do not divide 8 key"):
         one_rank_of(LLAMA, tensor=16)  # 32 heads can be shared, and all else
 
 
 def test_more_stages_than_layers_are_refused() -> None:
-    with pytest.raises(UnevenParts, match="12 layers cannot make 13 stages: there are too few"):
+    with pytest.raises(UnevenParts, match="12 layers are too few for 13"):
         one_rank_of(find_model("gpt2"), pipeline=13)

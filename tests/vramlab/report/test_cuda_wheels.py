@@ -22,7 +22,7 @@ def test_the_usual_torchvision_beside_a_cpu_pytorch(
     assert main(["run", "--gpu", "T4", str(program)]) == 1
     told = capsys.readouterr().err
     assert "The program failed: RuntimeError: operator torchvision::nms does not exist\n" in told
-    assert "The wheel of torchvision is made for PyTorch's CUDA build" in told
+    assert "The installed wheel of torchvision needs PyTorch's CUDA build" in told
 
 
 def test_a_library_of_cuda_that_is_not_there() -> None:

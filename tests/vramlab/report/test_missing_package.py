@@ -12,11 +12,9 @@ from vramlab.report.running.missing_package import missing_package_hint
 def test_a_package_that_is_not_there_is_named_with_the_place() -> None:
     with pytest.raises(ModuleNotFoundError) as caught:
         import no_such_package.part  # noqa: F401
-    hint = missing_package_hint(caught.value)
-    assert hint == (
-        f"The program runs in vramlab's environment, {sys.prefix}: install no_such_package there, "
-        "or vramlab where the program's packages are"
-    )
+    hint = missing_package_hint(caught.value) or ""
+    assert sys.prefix in hint
+    assert "lacks no_such_package" in hint
 
 
 @pytest.mark.parametrize("name", ["json.no_such_part", "winreg", "pytest.no_such_part"])

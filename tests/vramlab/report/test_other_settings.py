@@ -77,10 +77,10 @@ def test_the_request_that_failed_is_tried_again() -> None:
     assert trials[0] == Trial("", True, 140 * MIB, 124 * MIB, False)
     table = str(settings_table(0, run.tape, trials, "T4"))
     assert table.startswith(
-        "cuda:0: the run's 6 requests under other allocator settings, up to the one that failed\n"
+        "cuda:0: the run's 6 allocations under other settings, up to the failed one\n"
     )
     assert table.splitlines()[3].split() == [
-        "(defaults),", "this", "run", "140.00", "MiB", "124.00", "MiB", "runs", "out",
+        "(defaults),", "this", "run", "140.00", "MiB", "124.00", "MiB", "out", "of", "memory",
     ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_empties_its_cache_is_not_replayed() -> None:
     said = run.trials()
     # In the run 40 MiB at most; without empty_cache 20 + 40.
     assert isinstance(said, str)
-    assert "reserves 60.00 MiB, and the run reserved 40.00 MiB" in said
+    assert "reserves 60.00 MiB, but the run reserved 40.00 MiB" in said
 
 
 def test_private_pools_are_not_replayed() -> None:

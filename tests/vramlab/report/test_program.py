@@ -231,7 +231,7 @@ def test_waiting_for_threads_can_be_stopped(tmp_path: Path) -> None:
         text=True,
         timeout=50,
     )
-    assert "stopped after as many seconds as were asked for" in ran.stderr
+    assert "Stopped after the requested time (--seconds)" in ran.stderr
 
 
 def test_what_was_stopped_is_not_stopped_again(tmp_path: Path) -> None:

@@ -33,4 +33,4 @@ def test_progress_asks_for_nothing_that_the_program_changes_meanwhile() -> None:
         )
         torch.zeros(2**20, device="cuda")  # a segment of 20 MiB, and a context of 134 MiB
         told = reporter.progress()
-    assert told.startswith("no forward pass yet; cuda:0 has needed 154.00 MiB of 14.74 GiB on T4")
+    assert told.startswith("no forward pass yet; cuda:0 peak 154.00 MiB of 14.74 GiB on T4")

@@ -39,7 +39,7 @@ def test_a_tracked_piece_tells_what_its_stages_held() -> None:
         StageUse("inner", 3, 3 * MIB, 19 * MIB, 3 * MIB),
         StageUse("step", 3, 3 * MIB, 19 * MIB, 3 * MIB),
     )
-    assert "Loading takes 4.00 MiB for a while" in told.getvalue()
+    assert "Loading temporarily allocates 4.00 MiB" in told.getvalue()
     assert "fits: cuda:0 needs" in told.getvalue()
     assert not watching
     assert weights.nbytes + kept.nbytes == 23 * MIB

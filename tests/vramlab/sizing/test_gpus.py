@@ -82,7 +82,7 @@ def test_what_is_too_much_for_the_largest_is_not_tried_on_the_smaller() -> None:
     tried = try_gpus(program, ["train.py"], FAMILY)
     assert program.gpus == ["A100-80GB", "L4"]
     assert smallest_that_fits(tried) is None
-    assert str(gpus_table("train.py", tried)).endswith("It fits on none of them.")
+    assert str(gpus_table("train.py", tried)).endswith("The program fits on none of these GPUs.")
 
 
 def test_a_program_that_asks_for_the_memory_runs_on_every_gpu() -> None:
@@ -108,7 +108,7 @@ def test_what_is_not_known_stands_in_the_table() -> None:
         "A100-40GB": "does not fit",
         "A100-80GB": "at least",
     }
-    assert "The smallest with room for that: A100-80GB" in table
+    assert "Smallest GPU on which the program may fit: A100-80GB" in table
     assert table.endswith("at least, because a loop runs on")
 
 
@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_what_is_known() -> None:
     tried = try_gpus(run, ["train.py"], FAMILY)
     assert [each.gpu.name for each in tried] == ["A100-40GB", "A100-80GB"]
     told = str(gpus_table("train.py", tried, len(FAMILY) - len(tried)))
-    assert told.endswith("It fits on A100-40GB; 1 smaller GPU was not tried.")
+    assert told.endswith("The program fits on A100-40GB; 1 smaller GPU was not tried.")
     with pytest.raises(KeyboardInterrupt):  # nothing is known yet
         try_gpus(run, ["train.py"], FAMILY[2:])
 
@@ -134,6 +134,6 @@ def test_a_program_that_fails_on_some_gpus_leaves_the_others_their_rows() -> Non
 
     told = str(gpus_table("train.py", try_gpus(run, ["train.py"], FAMILY)))
     assert "L4: train.py failed before it used a GPU: no float64" in told
-    assert "The smallest on which it fits: A100-40GB" in told
+    assert "Smallest GPU on which the program fits: A100-40GB" in told
     with pytest.raises(UnusableRun):
         try_gpus(run, ["train.py"], FAMILY[2:])

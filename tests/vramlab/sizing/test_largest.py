@@ -56,12 +56,14 @@ def test_multiples_only() -> None:
     expected = L4.total_bytes // (100 * MIB) // 8 * 8
     assert (search.largest, search.too_large) == (expected, expected + 8)
     assert all(value % 8 == 0 for value in search.outcomes)
-    assert f"The largest that fits: --batch {expected}; " in str(largest_table("train.py", search))
+    assert f"Largest value that fits: --batch {expected}; " in str(
+        largest_table("train.py", search)
+    )
     assert largest_as_dict("train.py", search)["largest"] == expected
 
 
 def test_an_option_that_changes_nothing_is_told() -> None:
-    with pytest.raises(UnusableRun, match="--seed 512 and 1024 need the same memory"):
+    with pytest.raises(UnusableRun, match="--seed 512 and 1024 use the same memory"):
         find_largest(needing(lambda n: GIB), L4, ["train.py"], "--seed")
 
 
@@ -69,7 +71,7 @@ def test_a_program_that_fails_is_told() -> None:
     def fails(gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
         return RunOutcome(gpu.name, None, 0, 0, 0, None, "error: unrecognized arguments: --batch")
 
-    with pytest.raises(UnusableRun, match="with --batch 1 the program failed: error: unrec"):
+    with pytest.raises(UnusableRun, match="failed with --batch 1: error: unrec"):
         find_largest(fails, L4, ["train.py"], "--batch")
 
 
@@ -77,14 +79,14 @@ def test_a_program_that_never_gets_to_its_gpu_may_want_one_word() -> None:
     def fails(gpu: GPUModel, words: Sequence[str]) -> RunOutcome:
         raise UnusableRun(f"{' '.join(words)} failed before it used a GPU: AssertionError")
 
-    with pytest.raises(UnusableRun, match="in one word, search for --batch= with the sign"):
+    with pytest.raises(UnusableRun, match="pass --largest --batch="):
         find_largest(fails, L4, ["train.py"], "--batch")
     with pytest.raises(UnusableRun, match=r"--batch=1 failed before it used a GPU: \w+$"):
         find_largest(fails, L4, ["train.py"], "--batch=")
 
 
 def test_only_whole_numbers_can_be_searched() -> None:
-    with pytest.raises(VramlabError, match=r"--lr '0\.1': only whole numbers can be searched"):
+    with pytest.raises(VramlabError, match=r"--lr '0\.1': --largest works only with integers"):
         find_largest(needing(lambda n: GIB), L4, ["train.py", "--lr", "0.1"], "--lr")
 
 
@@ -123,6 +125,6 @@ def test_ctrl_c_leaves_what_is_known() -> None:
 
     search = find_largest(run, L4, ["train.py"], "--b")
     assert (search.largest, len(search.interrupted)) == (2, 1)
-    assert "the largest seen to fit is 2" in str(largest_table("train.py", search))
+    assert "Largest value that fits so far: 2." in str(largest_table("train.py", search))
     with pytest.raises(KeyboardInterrupt):
         find_largest(run, L4, ["train.py", "--b", "8"], "--b")

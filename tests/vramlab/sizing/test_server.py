@@ -90,6 +90,6 @@ if "T4" in name:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert "It fits on L4; 1 smaller GPU was not tried." in out
+    assert "The program fits on L4; 1 smaller GPU was not tried." in out
     told = json.loads((tmp_path / "table.json").read_text())
     assert [row["gpu"] for row in told["gpus"]] == ["L4"]

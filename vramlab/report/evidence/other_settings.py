@@ -1,10 +1,10 @@
-"""What a run would have reserved under other allocator settings.
+"""Replays a run under other allocator settings.
 
     tape = RequestTape(device.allocator)         before the program runs
     try_settings(tape, device.allocator, ...)    afterwards
 
-The allocator's requests and frees are replayed, in their order. That the replay is right is checked
-first: under the run's own settings it has to reserve what the run did, to the byte.
+The allocator's requests and frees are replayed in order. The replay is checked first: with the
+run's own settings it must reserve exactly as many bytes as the run.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def try_settings(
         The trials, or why there are none.
     """
     if tape.has_private_pools:
-        return "some requests were for private pools (CUDA graphs), which are not replayed"
+        return "the program uses private pools (CUDA graphs), which cannot be replayed"
     memory, fraction = allocator.memory, allocator.memory_fraction
     context_bytes = memory.context_bytes
 
@@ -126,9 +126,9 @@ def try_settings(
     replayed = played(own, memory.total_bytes)
     if replayed != (reserved_bytes, tape.failed_bytes is None):
         return (
-            f"a replay of the run's own settings reserves {format_bytes(replayed[0])}, and the run "
-            f"reserved {format_bytes(reserved_bytes)}. Programs that call empty_cache(), or go on "
-            "after memory has run out, cannot be replayed"
+            f"a replay with the run's own settings reserves {format_bytes(replayed[0])}, but the "
+            f"run reserved {format_bytes(reserved_bytes)}. Programs that call empty_cache(), or "
+            "continue after running out of memory, cannot be replayed"
         )
     trials = []
     for text in dict.fromkeys((own.text, *SETTINGS)):
@@ -151,22 +151,22 @@ def settings_table(index: int, tape: RequestTape, trials: Sequence[Trial], gpu: 
         trials: what became of it.
         gpu: the GPU's name.
     """
-    until = "" if tape.failed_bytes is None else ", up to the one that failed"
+    until = "" if tape.failed_bytes is None else ", up to the failed one"
     return Table(
-        f"cuda:{index}: the run's {tape.count:,} requests under other allocator settings{until}",
+        f"cuda:{index}: the run's {tape.count:,} allocations under other settings{until}",
         ("PYTORCH_CUDA_ALLOC_CONF", "reserved", "smallest GPU", gpu),
         tuple(
             (
                 (trial.settings or "(defaults)") + (", this run" if trial.is_own else ""),
                 format_bytes(trial.reserved_bytes),
                 "-" if trial.smallest_bytes is None else format_bytes(trial.smallest_bytes),
-                "fits" if trial.fits else "runs out",
+                "fits" if trial.fits else "out of memory",
             )
             for trial in trials
         ),
         (
-            "reserved: the peak on a GPU where memory does not run out. smallest GPU: the memory "
-            "that suffices,",
-            "with the CUDA context, if PyTorch frees its cache whenever memory runs out.",
+            "reserved: peak on a GPU with unlimited memory.",
+            "smallest GPU: device memory that is enough, including the CUDA context. PyTorch frees",
+            "its cache when memory runs out, so this can be less than the reserved peak.",
         ),
     )

@@ -1,4 +1,4 @@
-"""Operators of a run whose memory is not sure: how large the tensors were that they handled."""
+"""Operators of a run whose memory is uncertain, with the sizes of their tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramlab.gpu.torch_internals import OpOverload
 from vramlab.kernels import classify
 from vramlab.kernels.unconfirmed import unconfirmed
 
-UNREAD = "its CUDA kernel has not been read"
+UNREAD = "its CUDA kernel is not modelled yet"
 
 
 class UnsureOperators(Observer):

@@ -330,7 +330,7 @@ class _Follower:
                 self._takes_nothing(source, parent.body)
                 and self._takes_nothing(source, parent.orelse)
             ):
-                self.decide(source, parent, "which way the program goes")
+                self.decide(source, parent, "which branch runs")
             case ast.Call():
                 self._argument(source, parent, node)
             case ast.Attribute():
@@ -354,7 +354,7 @@ class _Follower:
             case ast.Return() | ast.Yield():
                 self._returned(source, parent)
             case ast.match_case() | ast.Match():
-                self.decide(source, node, "which way the program goes")
+                self.decide(source, node, "which branch runs")
             case ast.JoinedStr() | ast.FormattedValue() | ast.Assert() | ast.Raise() | ast.Expr():
                 return
             case ast.expr() | ast.keyword() | ast.Starred():
@@ -469,7 +469,7 @@ class _Follower:
         if any(isinstance(node, ast.Return) for node in inside):
             left_out = [*bodies, *self._after(source, branch)]
         if not all(self._is_harmless(source, statement) for statement in left_out):
-            self.decide(source, branch, "which way the program goes")
+            self.decide(source, branch, "which branch runs")
             return
         for node in inside:
             if isinstance(node, ast.Return):

@@ -55,8 +55,8 @@ _SIGNALS = {
 """What `faulthandler` calls signals. Source: Modules/faulthandler.c, CPython 3.11 and 3.14."""
 
 _BEFORE_IT = (
-    "For a report of what comes before, end the program earlier: `vramlab run --steps N` or "
-    "`--seconds S`."
+    "For a report of the time before the crash, stop the program earlier, with --steps N or "
+    "--seconds S."
 )
 
 
@@ -166,7 +166,7 @@ def notice(data: bytes, folder: str) -> str:
     """
     states = _STATE.findall(data)
     text = _STATE.sub(b"", data).decode(errors="replace")
-    until_then = states[-1].decode(errors="replace") if states else "nothing was seen of the GPU"
+    until_then = states[-1].decode(errors="replace") if states else "no GPU use was observed"
     return f"\nvramlab: {_what_happened(text, folder)}\nUntil then: {until_then}.\n{_BEFORE_IT}\n"
 
 
@@ -174,8 +174,8 @@ def _what_happened(text: str, folder: str) -> str:
     fault = _FAULT.search(text)
     if fault is None:
         return (
-            "the program's process died, and left no report. Where nothing above says why, it was "
-            "killed by SIGKILL, which the system sends when host memory runs out: see `dmesg`."
+            "the process died without a report. If there is no error message above, it was killed "
+            "by SIGKILL, which Linux sends when host memory runs out: check `dmesg`."
         )
     name = _SIGNALS.get(fault[1], "")
     line = next(
@@ -188,6 +188,6 @@ def _what_happened(text: str, folder: str) -> str:
     )
     where = f" at {line}" if line else ""
     return (
-        f"the program crashed{where}: {fault[1]}{f' ({name})' if name else ''}. That happens in C "
-        "or C++ code, and leaves no report."
+        f"the program crashed{where}: {fault[1]}{f' ({name})' if name else ''}. Such crashes "
+        "happen in C or C++ code, so there is no report."
     )

@@ -1,7 +1,7 @@
-"""Packages whose wheels are made for PyTorch's CUDA build, beside a PyTorch without CUDA.
+"""Hints for packages that were built for PyTorch's CUDA build and run with a CPU build.
 
-The usual wheels of torchvision and its like link to CUDA's libraries. Beside a CPU build they do
-not load, and say so in words that nobody can guess from.
+The default wheels of torchvision and similar packages link to CUDA libraries. With a CPU build of
+PyTorch they fail to load, with error messages that do not show the cause.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def wheel_hint(error: BaseException | None, torch_version: str) -> str | None:
-    """Say what to install where an error comes from a wheel for CUDA; None for any other.
+    """Return what to install if an error comes from a CUDA wheel; None for other errors.
 
     Args:
-        error: that a program ended with; what it was raised from counts, too.
-        torch_version: of the installed PyTorch, such as `2.13.0+cpu`.
+        error: The program's error; its causes are checked, too.
+        torch_version: Version of the installed PyTorch, such as `2.13.0+cpu`.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -27,7 +27,7 @@ def wheel_hint(error: BaseException | None, torch_version: str) -> str | None:
         if found := _OPERATORS.search(text):
             return _advice(found[1], torch_version)
         if _LIBRARIES.search(text):
-            return _advice("the package that was imported", torch_version)
+            return _advice("the imported package", torch_version)
         error = error.__cause__ or error.__context__
     return None
 
@@ -36,7 +36,7 @@ def _advice(package: str, torch_version: str) -> str:
     release = torch_version.partition("+")[0]
     name = package if " " not in package else "PACKAGE"
     return (
-        f"The wheel of {package} is made for PyTorch's CUDA build, and this PyTorch {torch_version}"
-        f" is another. Install both from one place: pip install --force-reinstall --index-url "
+        f"The installed wheel of {package} needs PyTorch's CUDA build, but PyTorch {torch_version} "
+        "is installed. Install matching wheels: pip install --force-reinstall --index-url "
         f"{_INDEX} torch=={release} {name}"
     )

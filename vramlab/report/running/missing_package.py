@@ -1,6 +1,7 @@
-"""Programs whose packages lie elsewhere: vramlab may have an environment of its own.
+"""Hints for programs whose packages are in another environment than vramlab.
 
-`pipx` and `uvx` give it one. A program then runs there, too, and does not find what it imports.
+`pipx` and `uvx` install vramlab in a separate environment. Programs then run there, too, and do not
+find their packages.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import sys
 
 
 def missing_package_hint(error: BaseException | None) -> str | None:
-    """Say where a package is missing that a program imports; None for any other error."""
+    """Return a hint about a missing package; None for other errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     package = error.name.partition(".")[0]
     if package in sys.modules or package in sys.stdlib_module_names:
         return None
     return (
-        f"The program runs in vramlab's environment, {sys.prefix}: install {package} there, or "
-        "vramlab where the program's packages are"
+        f"The program runs in vramlab's environment, {sys.prefix}, which lacks {package}. Install "
+        f"{package} there, or install vramlab in the environment of your program."
     )

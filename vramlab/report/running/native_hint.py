@@ -1,4 +1,4 @@
-"""Programs that one engine cannot run: what to say of them."""
+"""Hints for programs that one of the engines cannot run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _SETUP = "`vramlab native setup --triton`, then `vramlab run --engine native`"
 
 
 def native_hint(error: BaseException | None) -> str | None:
-    """Say what runs a program that ended so; None where nothing is known of its error.
+    """Return a hint for a program that needs the native engine; None for other errors.
 
-    Two are known: kernels written in Triton, which a CPU build of PyTorch comes without; and
-    parameters of a class of their own, such as bitsandbytes' weights of four bits, which change
-    their type when `module.cuda()` moves them.
+    There are two cases: kernels written in Triton, which PyTorch's CPU build does not include; and
+    parameter subclasses such as bitsandbytes' 4-bit weights, which change their type when
+    `module.cuda()` moves them.
     """
     if isinstance(error, ModuleNotFoundError) and error.name == "triton":
-        return f"Its kernels are written in Triton, which comes with the native engine: {_SETUP}"
+        return f"The program needs Triton, which works on the native engine: run {_SETUP}."
     if isinstance(error, RuntimeError) and "Couldn't swap" in str(error):
         return (
-            "Parameters of a class of their own, such as bitsandbytes' 4-bit weights, cannot be "
-            f"moved on the portable engine. The native one runs them: {_SETUP}"
+            "The portable engine cannot move parameter subclasses such as bitsandbytes' 4-bit "
+            f"weights, but the native engine can: run {_SETUP}."
         )
     return None
 
@@ -33,22 +33,22 @@ _MISSING_FUNCTION = re.compile(r"undefined symbol: (\w+)")
 
 
 def foreign_library_hint(error: BaseException | None, torch_version: str) -> str | None:
-    """Say what a package's own CUDA library misses on the native engine; None for other errors.
+    """Return a hint about a CUDA library that a package needs; None for other errors.
 
     Args:
-        error: that a program ended with; what it was raised from counts, too.
-        torch_version: of the PyTorch that runs, such as `2.11.0+cu130`.
+        error: The program's error; its causes are checked, too.
+        torch_version: Version of the running PyTorch, such as `2.11.0+cu130`.
     """
-    for each in _chain(error):
-        if found := _MISSING_FILE.search(str(each)):
+    for cause in _chain(error):
+        if found := _MISSING_FILE.search(str(cause)):
             lacks = found[1]
-        elif (found := _MISSING_FUNCTION.search(str(each))) and _is_of_cuda(found[1]):
+        elif (found := _MISSING_FUNCTION.search(str(cause))) and _is_of_cuda(found[1]):
             lacks = f"the function {found[1]}"
         else:
             continue
         return (
-            f"A package's own library needs {lacks}, which the native engine does not have for "
-            f"PyTorch {torch_version}: `vramlab native check PACKAGE` names all that it misses"
+            f"A package needs {lacks}, which the native engine for PyTorch {torch_version} lacks. "
+            "`vramlab native check PACKAGE` lists everything that is missing."
         )
     return None
 

@@ -114,7 +114,7 @@ def _answer(options: Sequence[str]) -> str:
         table, indices = _PROCESS_FIELDS, [index for index in indices if _used_bytes(index)]
     if queried is None:
         lines = [f"{_FIELDS['name'](i)} (virtual)  {_memory(i)}" for i in indices]
-        return "\n".join(["NVIDIA-SMI, answered by vramlab", *lines, ""])
+        return "\n".join(["NVIDIA-SMI (simulated by vramlab)", *lines, ""])
     fields = [field.strip() for field in queried.split(",")]
     how = named.get("--format", "csv").split(",")
     rows = [[table.get(field, _unknown)(index) for field in fields] for index in indices]

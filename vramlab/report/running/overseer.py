@@ -199,7 +199,7 @@ class Overseer:
             if self._notice is not None:
                 self._notice.update(self._progress())
             if seconds >= next_line:
-                hint = "; Ctrl-C ends it with a report" if next_line == FIRST_LINE_SECONDS else ""
+                hint = "; Ctrl-C stops and reports" if next_line == FIRST_LINE_SECONDS else ""
                 next_line = seconds + min(seconds, _LONGEST_PAUSE_SECONDS)
                 self._say(f"{seconds:,.0f} s: {self._progress()}{hint}")
             if self._limit_seconds is not None and seconds >= self._limit_seconds:

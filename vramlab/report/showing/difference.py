@@ -1,7 +1,7 @@
-"""What has changed between two reports: by what the memory consists of, and by line.
+"""Compares two reports by category and by line.
 
-A line is the same one in both if its file, its function and its text are: it may have moved.
-Knows nothing of torch.
+Lines match if their file, function and text are equal, even if the line number changed. Does not
+import torch.
 """
 
 from __future__ import annotations
@@ -23,108 +23,108 @@ from vramlab.source_files import shown_name
 from vramlab.units import parse_bytes
 
 MOST_LINES = 12
-"""Lines that are shown of those that changed."""
+"""Changed lines that are shown."""
 
-ELSEWHERE = "(PyTorch itself)"
+ELSEWHERE = "(inside PyTorch)"
 
 
 _TOTALS = {
-    "needed_bytes": "needed on the GPU",
-    "peak_reserved_bytes": "reserved at most",
-    "peak_allocated_bytes": "allocated at most",
+    "needed_bytes": "device memory used",
+    "peak_reserved_bytes": "peak reserved",
+    "peak_allocated_bytes": "peak allocated",
 }
-"""What is compared of a GPU as a whole."""
+"""Totals that are compared for each GPU."""
 
 _OF_GPU = ("index", "context_bytes", *_TOTALS, "category_bytes", "lines")
 
 
 class UnreadableReport(VramlabError):
-    """A file is no report of `vramlab run --json`; the message says why."""
+    """A file is not a report of `vramlab run --json`; the message says why."""
 
 
 @dataclass(frozen=True)
 class SizeChange:
-    """Bytes of one thing in both reports."""
+    """A size in both reports."""
 
     name: str
-    """Of what."""
+    """What the size is of."""
     old_bytes: int
-    """Before."""
+    """Size in the earlier report."""
     new_bytes: int
-    """After."""
+    """Size in the later report."""
     detail: str = ""
-    """The text of a line."""
+    """Source of a line."""
 
     @property
     def growth_bytes(self) -> int:
-        """How much more it is; below 0: less."""
+        """Growth from the earlier to the later report; negative if it shrank."""
         return self.new_bytes - self.old_bytes
 
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """What has changed on one GPU."""
+    """The comparison of one GPU."""
 
     index: int
     """CUDA device index."""
     totals: tuple[SizeChange, ...]
-    """Needed on the GPU; reserved and allocated at most."""
+    """Device memory used, peak reserved, peak allocated."""
     categories: tuple[SizeChange, ...]
-    """What is allocated at the peak, by what it is."""
+    """Allocated at the peak, by category."""
     lines: tuple[SizeChange, ...]
-    """The same by line, the greatest change first; only those that changed."""
+    """Changed lines, largest change first."""
 
     @property
     def needed(self) -> SizeChange:
-        """What the driver counts: reserved memory and context."""
+        """Device memory used: reserved memory plus the CUDA context."""
         return self.totals[0]
 
     @property
     def sizes_changed(self) -> bool:
-        """Tell whether it needs or holds more or less of anything, whichever lines say so."""
+        """Check whether a total or a category changed."""
         return any(each.growth_bytes for each in (*self.totals, *self.categories))
 
     @property
     def changed(self) -> bool:
-        """Tell whether anything has."""
+        """Check whether a total, a category or a line changed."""
         return self.sizes_changed or any(each.growth_bytes for each in self.lines)
 
 
 @dataclass(frozen=True)
 class ReportDifference:
-    """What has changed between two runs."""
+    """The comparison of two runs."""
 
     program: str
-    """The command line of the newer one."""
+    """Command line of the later run."""
     devices: tuple[DeviceChange, ...]
-    """GPUs that either of them used."""
+    """GPUs that at least one of the runs used."""
     conditions: tuple[str, ...]
-    """What else is not the same, as sentences."""
+    """Other differences between the runs, as sentences."""
     old_fits: bool | None
-    """Whether the program fitted before; None: not known."""
+    """Whether the earlier run fits; None: unknown."""
     new_fits: bool | None
-    """And now."""
+    """Whether the later run fits; None: unknown."""
     new_reasons: tuple[str, ...] = ()
-    """Why the newer run may have counted too little or too much, where the older one did not."""
+    """Reasons for uncertainty that only the later run has."""
 
     @property
     def growth_bytes(self) -> int:
-        """How much more is needed on the GPU where that has grown most."""
+        """Growth of the device memory used, on the GPU where it grew most."""
         return max((device.needed.growth_bytes for device in self.devices), default=0)
 
     @property
     def changed(self) -> bool:
-        """Tell whether anything has."""
+        """Check whether anything changed."""
         return any(device.changed for device in self.devices)
 
     def grew(self, allowed: str = "0") -> bool:
-        """Tell whether a GPU needs more than is allowed, or memory has begun to run out.
+        """Check whether a GPU grew more than allowed, or the program no longer fits.
 
         Args:
-            allowed: growth of each GPU, as a size (`64 MiB`) or a share of the old need (`1%`).
+            allowed: Allowed growth per GPU, as a size (`64 MiB`) or a percentage (`1%`).
 
         Raises:
-            ValueError: it is neither.
+            ValueError: `allowed` is neither.
         """
         if self.new_fits is False and self.old_fits is not False:
             return True
@@ -135,24 +135,25 @@ class ReportDifference:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Read a report that `vramlab run --json` has written.
+    """Read a report written by `vramlab run --json`.
 
     Raises:
-        UnreadableReport: there is none, or it is of another kind.
+        UnreadableReport: The file is missing or not such a report.
     """
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UnreadableReport(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(report, dict) or "devices" not in report:
-        raise UnreadableReport(f"{path} is no report: `vramlab run --json` writes them")
+        raise UnreadableReport(f"{path} is not a report: create one with `vramlab run --json FILE`")
     if report.get("format") == FORMAT and not _has_devices(report["devices"]):
         raise UnreadableReport(
-            f"{path} is no report: a GPU in it lacks one of {', '.join(_OF_GPU)}"
+            f"{path} is not a valid report: every GPU in it needs {', '.join(_OF_GPU)}"
         )
     if report.get("format") != FORMAT:
         raise UnreadableReport(
-            f"{path} is a report in format {report.get('format')}, and this vramlab reads {FORMAT}"
+            f"{path} has report format {report.get('format')}, but this vramlab reads format "
+            f"{FORMAT}: create the report again with this version"
         )
     return report
 
@@ -164,9 +165,9 @@ def _has_devices(devices: Any) -> bool:
 
 
 def compare_reports(old: dict[str, Any], new: dict[str, Any]) -> ReportDifference:
-    """Say what has changed from an older report to a newer one, GPU by GPU.
+    """Compare an earlier report with a later one, GPU by GPU.
 
-    A GPU that only one of them used is compared with an empty one.
+    A GPU that only one of the runs used is compared with an empty GPU.
     """
     before, after = _used(old), _used(new)
     pairs = [
@@ -196,7 +197,7 @@ def _used(report: dict[str, Any]) -> dict[int, dict[str, Any]]:
 
 
 def _unused(index: int) -> dict[str, Any]:
-    """Return what a report says of a GPU on which there is nothing."""
+    """Return the report of an unused GPU."""
     return {"index": index, **dict.fromkeys(_TOTALS, 0), "category_bytes": {}, "lines": []}
 
 
@@ -213,15 +214,15 @@ def _conditions(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     before, after = _used(old), _used(new)
     if before.keys() != after.keys():
         yield f"GPUs used: {_named(before)} before, {_named(after)} now"
-    for when, report in (("before", old), ("now", new)):
+    for when, report in (("earlier", old), ("later", new)):
         if report.get("fits") is False:
-            yield f"memory ran out {when}, so that the peak is that of the time until then"
+            yield f"the {when} run ran out of memory, so its peak covers the time until then"
         elif report.get("error"):
-            yield f"the program failed {when}: {str(report['error']).splitlines()[0]}"
+            yield f"the {when} run failed: {str(report['error']).splitlines()[0]}"
         word = report.get("outcome")
         if word in (Fit.AT_LEAST, Fit.AT_MOST, Fit.ABOUT, Fit.MAY_NOT_FIT):
             for text in _reasons(report)[:MOST_REASONS]:
-                yield f"{when} {word}, because {text}"
+                yield f"the {when} run is uncertain ({word}), because {text}"
 
 
 def _named(indices: Iterable[int]) -> str:
@@ -233,7 +234,7 @@ def _reasons(report: dict[str, Any]) -> list[str]:
 
 
 def without_lines(text: str) -> str:
-    """Return a reason without the number of its line, which moves."""
+    """Return a reason without its line number, which may change between runs."""
     return re.sub(r":\d+(?= |$)", "", text)
 
 
@@ -260,7 +261,7 @@ def _device_change(
 
 
 def _lines(device: dict[str, Any], folder: str) -> Counter[tuple[str, str, str]]:
-    """Bytes by file, function and text of a line."""
+    """Return bytes by file, function and text of a line."""
     sums: Counter[tuple[str, str, str]] = Counter()
     for use in device["lines"]:
         frame, text = use["line"], use.get("text", "")
@@ -279,5 +280,5 @@ def _allowed_bytes(text: str, old_bytes: int) -> int:
         with suppress(ValueError, OverflowError):
             if (share := float(text.strip()[:-1])) >= 0:
                 return int(old_bytes * share / 100)
-        raise ValueError(f"invalid growth {text!r}: write it like '1%' or '64 MiB'")
+        raise ValueError(f"invalid growth {text!r}: use a percentage or a size: '1%' or '64 MiB'")
     return parse_bytes(text)

@@ -1,4 +1,4 @@
-"""The difference between two reports, as text and as Markdown."""
+"""The comparison of two reports as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _HEADER = ("MiB", "before", "now", "difference")
 
 
 def as_text(difference: ReportDifference) -> str:
-    """Say it for a terminal."""
+    """Return the comparison as text for a terminal."""
     tables = [str(table) for table in _tables(difference)]
     return "\n\n".join([_headline(difference), *_notes(difference), *tables])
 
 
 def as_markdown(difference: ReportDifference) -> str:
-    """Say it for a comment on a pull request; lines are folded away."""
+    """Return the comparison for a pull request comment, with the lines collapsed."""
     parts = [f"### GPU memory of `{difference.program}`", _headline(difference)]
     parts += [f"- {note}" for note in difference.conditions]
     for device in difference.devices:
@@ -38,16 +38,18 @@ def _headline(difference: ReportDifference) -> str:
         return "Neither run used a GPU."
     if not difference.changed:
         needed = difference.devices[0].needed
-        return f"Nothing has changed: {format_bytes(needed.new_bytes)} are needed."
+        return f"No change: the program needs {format_bytes(needed.new_bytes)}."
     device = max(difference.devices, key=lambda each: abs(each.needed.growth_bytes))
     needed = device.needed
     if not needed.growth_bytes:
-        return f"As much is needed as before, {format_bytes(needed.new_bytes)}, of other parts."
+        return (
+            f"The program still needs {format_bytes(needed.new_bytes)}, but it is used differently."
+        )
     word = "more" if needed.growth_bytes > 0 else "less"
     share = f" ({abs(needed.growth_bytes) / needed.old_bytes:.2%})" if needed.old_bytes else ""
     return (
         f"cuda:{device.index} needs {format_bytes(abs(needed.growth_bytes))} {word}{share}: "
-        f"{format_bytes(needed.new_bytes)} after {format_bytes(needed.old_bytes)}."
+        f"{format_bytes(needed.new_bytes)} instead of {format_bytes(needed.old_bytes)}."
     )
 
 
@@ -66,7 +68,7 @@ def _tables(difference: ReportDifference) -> Iterator[Table]:
 
 def _sizes(device: DeviceChange) -> Table:
     sizes = [*device.totals, *device.categories]
-    return Table(f"cuda:{device.index} at its peak", _HEADER, tuple(_rows(sizes)))
+    return Table(f"Memory on cuda:{device.index} at the peak", _HEADER, tuple(_rows(sizes)))
 
 
 def _lines(device: DeviceChange) -> Table:
@@ -75,7 +77,7 @@ def _lines(device: DeviceChange) -> Table:
     if rest:
         sums = (sum(each.old_bytes for each in rest), sum(each.new_bytes for each in rest))
         others = [SizeChange(f"{len(rest)} more lines", *sums)]
-    caption = f"Lines whose memory on cuda:{device.index} has changed"
+    caption = f"Lines that allocate more or less on cuda:{device.index}"
     return Table(caption, ("line, MiB", *_HEADER[1:]), tuple(_rows([*shown, *others])))
 
 
@@ -91,5 +93,5 @@ def _mib(size_bytes: int) -> str:
 
 
 def _body(table: Table) -> str:
-    """Return a table without its caption, which stands above it already."""
+    """Return a table without its caption, which is already in the summary element."""
     return table.markdown().partition("\n\n")[2]

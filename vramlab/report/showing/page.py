@@ -57,23 +57,23 @@ def write_page(path: str, summary: Summary, watches: Sequence[PeakWatch]) -> Non
 
 
 def as_page(summary: Summary, views: dict[int, TimelineView]) -> str:
-    """Write the whole page.
+    """Return the whole page.
 
     Args:
-        summary: what the run found.
-        views: by CUDA device index, what the GPU held.
+        summary: The result of the run.
+        views: Timelines by CUDA device index.
     """
     return "\n".join(_parts(summary, views))
 
 
 def _finding(device: DeviceUse) -> str:
-    """Say the size of the moment that the report tells of, and what most of it is."""
+    """Return the title of a timeline: the allocated size and its largest category."""
     if not device.allocated_bytes:
-        return f"cuda:{device.index} holds nothing {moment(device)}"
+        return f"cuda:{device.index} has nothing allocated {moment(device)}"
     category, size_bytes = max(device.category_bytes.items(), key=lambda item: item[1])
     share = size_bytes / device.allocated_bytes
     held = format_bytes(device.allocated_bytes)
-    return f"cuda:{device.index} holds {held} {moment(device)}, {share:.0%} of it {category}"
+    return f"cuda:{device.index}: {held} allocated {moment(device)}, {share:.0%} of it {category}"
 
 
 def _parts(summary: Summary, views: dict[int, TimelineView]) -> Iterator[str]:
@@ -90,14 +90,14 @@ def _parts(summary: Summary, views: dict[int, TimelineView]) -> Iterator[str]:
         yield _memory(device)._repr_html_()
         yield _lines(device.lines, summary.folder)._repr_html_()
     yield (
-        "<h2>The report as text</h2><details><summary>As it stands in the terminal</summary>"
+        "<h2>Text report</h2><details><summary>As printed in the terminal</summary>"
         f'<pre tabindex="0">{escape(as_text(summary))}</pre></details>'
     )
     yield "</main></body>\n</html>\n"
 
 
 def _memory(device: DeviceUse) -> Table:
-    """Return what the memory consists of, at the moment that the report tells of."""
+    """Return the memory by category."""
     return Table(
         caption=title(device),
         header=("", "MiB", "bytes"),
@@ -108,9 +108,9 @@ def _memory(device: DeviceUse) -> Table:
 
 
 def _lines(uses: Sequence[LineUse], folder: str) -> Table:
-    """Every line that holds some of it, most bytes first."""
+    """Return every line that allocated some of the memory, largest first."""
     return Table(
-        caption="Lines that hold it",
+        caption="Lines that allocated it",
         header=("line", "MiB", "blocks", "mostly"),
         rows=tuple(
             (

@@ -1,4 +1,4 @@
-"""The stages of a report in words, with advice. Knows nothing of torch."""
+"""The stages of a report as text, with advice. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ from vramlab.units import MIB, format_bytes
 TRAINING, EVALUATION, SAVING, LOADING = "training step", "evaluation", "saving", "loading"
 
 _WORTH_SAYING = 0.05
-"""Of what the stage has held at most: less extra memory is no news."""
+"""Fraction of a stage's peak below which its extra memory is not mentioned."""
 
 _FOR_A_WHILE = {
     SAVING: (
-        "Saving takes {} for a while. A full state dict is gathered on the GPU: "
-        "torch.distributed.checkpoint saves each rank's shards, and "
-        "StateDictOptions(full_state_dict=True, cpu_offload=True) gathers on the host."
+        "Saving temporarily allocates {}, because a full state dict is gathered on the GPU. To "
+        "avoid this, save shards with torch.distributed.checkpoint, or gather on the host with "
+        "StateDictOptions(full_state_dict=True, cpu_offload=True)."
     ),
     LOADING: (
-        "Loading takes {} for a while, beside what stays. Read the file to the host "
-        '(torch.load(..., map_location="cpu", mmap=True)), and build the model in the dtype that '
-        "it is to have (from_pretrained(..., dtype=...))."
+        "Loading temporarily allocates {}. To avoid this, load the file to host memory with "
+        'torch.load(..., map_location="cpu", mmap=True), and create the model in its final dtype '
+        "with from_pretrained(..., dtype=...)."
     ),
 }
-"""What usually helps in a stage that holds much more while it lasts, with {} for how much."""
+"""Advice for a stage that temporarily allocates much, with {} for the size."""
 
 
 def stage_lines(stages: Sequence[StageUse]) -> Iterator[str]:
-    """Say what each stage has held, and what to do about it."""
+    """Return a table of the stages, and advice."""
     width = max([44, *(len(use.name) + 2 for use in stages)])
-    yield (
-        f"{'Stages, MiB allocated':<{width}}{'times':>8}{'before':>14}{'at most':>14}{'after':>14}"
-    )
+    yield (f"{'Stages, allocated MiB':<{width}}{'runs':>8}{'before':>14}{'peak':>14}{'after':>14}")
     for use in stages:
         sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
         row = "".join(f"{size / MIB:>14,.2f}" for size in sizes)
@@ -41,16 +39,17 @@ def stage_lines(stages: Sequence[StageUse]) -> Iterator[str]:
 
 
 def stage_advice(stages: Sequence[StageUse]) -> Iterator[str]:
-    """Say what usually helps where a stage beside the training needs much memory for a while."""
+    """Return advice for stages that need much memory besides training."""
     by_name = {use.name: use for use in stages}
     training = by_name.get(TRAINING)
     evaluation = by_name.get(EVALUATION)
     if evaluation and training and evaluation.peak_bytes > training.peak_bytes:
         more = format_bytes(evaluation.peak_bytes - training.peak_bytes)
         yield (
-            f"Evaluation holds {more} more than a training step. Mostly these are logits of many "
-            "batches: move each batch's to the host, or keep the metric alone (Trainer: "
-            "eval_accumulation_steps, preprocess_logits_for_metrics), under torch.inference_mode()."
+            f"Evaluation allocates {more} more than a training step, usually because it collects "
+            "the logits of many batches. Move the logits of each batch to the CPU, or keep only "
+            "the metric (Trainer: eval_accumulation_steps, preprocess_logits_for_metrics), and use "
+            "torch.inference_mode()."
         )
     for name, advice in _FOR_A_WHILE.items():
         use = by_name.get(name)

@@ -1,7 +1,7 @@
-"""A run's summary on a terminal: as wide as that is, with a bar of the peak by category.
+"""A run's summary for a terminal: as wide as the terminal, with a bar of the peak by category.
 
-It says what `text.as_text` says, which logs get. Colours are those of the pictures. Each part of
-the bar also stands in the table below it, in the same order, and has its name where there is room.
+It has the same content as `text.as_text`, which is used for logs. The table below the bar lists the
+bar's parts in the same order.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from vramlab.viz.colors import CATEGORY_COLORS
 
 _CACHE_COLOR, _CONTEXT_COLOR, _FREE_COLOR = "#888888", "#555555", "#D9D9D9"
 _DARK = ("#0072B2", "#D55E00", "#009E73", _CONTEXT_COLOR)
-"""Backgrounds on which white is read better than black."""
+"""Backgrounds that need white text."""
 
 _LEAST_LABEL = 5
-"""Characters of a part of the bar that gets its name."""
+"""Width, in characters, of the narrowest part of the bar with a label."""
 
 _UNSURE = (Fit.AT_LEAST, Fit.AT_MOST, Fit.ABOUT)
 
 _SQUARE = "\N{BLACK SQUARE}"
 _MOST_WIDTH = 120
-"""Characters: tables that are wider are harder to read."""
+"""In characters: wider tables are harder to read."""
 
 
 def as_terminal_text(summary: Summary, stream: Any) -> str:
-    """Set the report for a terminal.
+    """Return the report for a terminal.
 
     Args:
-        summary: what was found.
-        stream: that leads to the terminal; says how wide it is, and which colours it has.
+        summary: The result of the run.
+        stream: The terminal; determines width and colours.
     """
     console = Console(file=stream, highlight=False, soft_wrap=False)
     console.width = min(console.width, _MOST_WIDTH)
@@ -89,13 +89,13 @@ def _parts(summary: Summary, width: int) -> Iterator[RenderableType]:
 def _style_of(line: str) -> str:
     if line.startswith("fits:"):
         return "bold green"
-    if line.startswith(tuple(f"{each} " for each in (*_UNSURE, "may NOT"))):
+    if line.startswith(tuple(f"{word} " for word in (*_UNSURE, "may NOT"))):
         return "bold yellow"
     return "bold red" if line.startswith("does NOT fit") else ""
 
 
 def _bar(device: DeviceUse, width: int) -> Text:
-    """Return the whole GPU, part by part; what is there takes a character at least."""
+    """Return a bar of the whole GPU; each part is at least one character wide."""
     parts = [row for row in memory_rows(device) if not row.is_total and row.size_bytes]
     used_bytes = sum(row.size_bytes for row in parts)
     whole_bytes = max(device.total_bytes, used_bytes)
@@ -130,7 +130,7 @@ def _color(row: Row) -> str:
 
 def _memory(device: DeviceUse) -> RenderableType:
     unit = Unit.of(device)
-    table = _table(title(device), unit.name, "bytes", "of the GPU")
+    table = _table(title(device), unit.name, "bytes", "of GPU")
     for row in memory_rows(device):
         square = ("", "") if row.is_total else (f"{_SQUARE} ", _color(row))
         share = f"{row.size_bytes / device.total_bytes:.1%}"
@@ -147,7 +147,7 @@ def _memory(device: DeviceUse) -> RenderableType:
 def _lines(device: DeviceUse, folder: str) -> RenderableType:
     unit = Unit.of(device)
     shown = shown_lines(device)
-    table = _table("Lines that hold most of it", unit.name, "blocks")
+    table = _table("Lines that allocated most", unit.name, "blocks")
     table.add_column("", overflow="fold")
     for use in shown:
         line = Text(where(use, folder), overflow="fold")
@@ -163,7 +163,7 @@ def _lines(device: DeviceUse, folder: str) -> RenderableType:
 
 
 def _stages(device: DeviceUse) -> RenderableType:
-    table = _table("Stages, MiB allocated", "times", "before", "at most", "after")
+    table = _table("Stages, allocated MiB", "runs", "before", "peak", "after")
     for use in device.stages:
         sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
         table.add_row(use.name, f"{use.count:,}", *(f"{size / MIB:,.2f}" for size in sizes))
@@ -171,7 +171,7 @@ def _stages(device: DeviceUse) -> RenderableType:
 
 
 def _table(first: str, *numbers: str) -> RichTable:
-    """Return a table without rules: names to the left, unbroken numbers to the right."""
+    """Return a table without borders: names on the left, numbers on the right."""
     table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column(first, overflow="fold", ratio=1 if first.startswith("Lines") else None)
     for name in numbers:

@@ -1,4 +1,4 @@
-"""A run's summary to be read in a log. Knows nothing of torch."""
+"""A run's summary as plain text. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from vramlab.report.summary import DeviceUse, LineUse, Summary
 from vramlab.units import KIB, MIB, format_bytes
 
 MOST_LINES = 10
-"""How many lines of the program are shown; JSON has them all."""
+"""Lines of the program that are shown; JSON has them all."""
 
 MOST_OPS = 6
-"""How many ops that were counted by their outputs are named; JSON has them all."""
+"""Ops without a model of their kernel that are named; JSON has them all."""
 
 _WORDS = {
-    Category.INPUTS: "inputs and other data of the program",
-    Category.ACTIVATIONS: "activations, kept for the backward pass",
-    Category.TEMPORARIES: "temporaries, and gradients of activations",
-    Category.WORKSPACES: "workspaces of cuBLAS and other libraries",
+    Category.INPUTS: "inputs and other data",
+    Category.ACTIVATIONS: "activations saved for backward",
+    Category.TEMPORARIES: "temporaries, activation gradients",
+    Category.WORKSPACES: "workspaces (cuBLAS, cuDNN and others)",
 }
 
 _SHOWN = 0.005
-"""Of a unit: less is 0.00 with two decimals."""
+"""Fraction of a unit that is the smallest to print as more than 0.00."""
 
 
 def as_text(summary: Summary) -> str:
-    """Tell whether the program fits, where the peak came from, and what to know of the numbers."""
+    """Return the report: whether the program fits, what the peak consists of, and caveats."""
     return "\n".join(_paragraphs(summary))
 
 
@@ -52,51 +52,51 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
 
 
 def heading(summary: Summary) -> Iterator[str]:
-    """Say which program ran on which GPU, for how long and how far."""
+    """Return the lines about the program, the GPU, the steps done and the time taken."""
     count = f"{summary.gpu_count} x " if summary.gpu_count > 1 else ""
     total = format_bytes(summary.devices[0].total_bytes)
     ranks = f" (rank {summary.rank} of {summary.world_size})" if summary.world_size > 1 else ""
     yield f"vramlab run: {summary.program}{ranks}"
-    rules = "rules of " if summary.engine == "portable" else "the native engine: "
+    engine = "simulating" if summary.engine == "portable" else "native engine with"
     yield (
-        f"on {count}{summary.gpu} (virtual, {total}), {rules}PyTorch {summary.torch_version}, "
+        f"on {count}{summary.gpu} (virtual, {total}), {engine} PyTorch {summary.torch_version}, "
         f"{steps_done(summary.counts)}, {summary.seconds:.1f} s"
     )
     if summary.why:
-        yield f"{summary.engine} engine: {summary.why}"
+        yield f"{summary.engine} engine, because {summary.why}"
 
 
 def used_devices(summary: Summary) -> list[DeviceUse]:
-    """List the GPUs that the program put anything on."""
+    """Return the GPUs that the program used."""
     return [device for device in summary.devices if device.context_bytes]
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What sizes of a report are told in."""
+    """The unit of a report's sizes."""
 
     name: str
     size_bytes: int
 
     @classmethod
     def of(cls, device: DeviceUse) -> Unit:
-        """Choose one in which a GPU's tensors are not all 0.00."""
+        """Choose a unit in which a GPU's tensors are not all 0.00."""
         return cls("MiB", MIB) if device.allocated_bytes >= MIB else cls("KiB", KIB)
 
     def show(self, size_bytes: int) -> str:
-        """Write a size with two decimals."""
+        """Format a size with two decimals."""
         size = size_bytes / self.size_bytes
         return "<0.01" if 0 < size < _SHOWN else f"{size:,.2f}"
 
 
 def moment(device: DeviceUse) -> str:
-    """Say when the program held what is told of."""
+    """Return the moment whose memory the report describes."""
     return "when memory ran out" if device.at_out_of_memory else "at the peak"
 
 
 def title(device: DeviceUse) -> str:
-    """Say of which GPU and which moment the sizes are."""
-    return f"Memory of cuda:{device.index} {moment(device)}"
+    """Return the title of a GPU's memory table."""
+    return f"Memory on cuda:{device.index} {moment(device)}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Row:
 
 
 def memory_rows(device: DeviceUse) -> Iterator[Row]:
-    """Give what the memory consists of, and what that adds up to."""
+    """Return the parts of a GPU's memory and their sums."""
     for category, size_bytes in device.category_bytes.items():
         yield Row(_WORDS.get(category, str(category)), size_bytes, category)
     reserved_bytes = (
@@ -119,24 +119,24 @@ def memory_rows(device: DeviceUse) -> Iterator[Row]:
     yield Row("allocated", device.allocated_bytes, is_total=True)
     if cached_bytes := reserved_bytes - device.allocated_bytes:
         yield Row("cache: reserved by PyTorch, not allocated", cached_bytes)
-    estimated = ", estimated" if device.context_is_estimated else ""
+    estimated = " (estimated)" if device.context_is_estimated else ""
     yield Row(f"CUDA context{estimated}", device.context_bytes)
-    yield Row("needed on the GPU", reserved_bytes + device.context_bytes, is_total=True)
+    yield Row("device memory used", reserved_bytes + device.context_bytes, is_total=True)
 
 
 def shown_lines(device: DeviceUse) -> tuple[LineUse, ...]:
-    """Choose the lines of the program that are worth a row."""
+    """Return the lines of the program that get a row."""
     least_bytes = _SHOWN * Unit.of(device).size_bytes
     return tuple(use for use in device.lines[:MOST_LINES] if use.size_bytes >= least_bytes)
 
 
 def where(use: LineUse, folder: str) -> str:
-    """Name the line of a row."""
-    return "(PyTorch itself)" if use.line is None else place(use.line, folder)
+    """Return the place of a line."""
+    return "(inside PyTorch)" if use.line is None else place(use.line, folder)
 
 
 def below(use: LineUse, folder: str) -> Iterator[str]:
-    """Give what stands below a line's row: its text, and the user's own line that led there."""
+    """Return the source of a line, and the line of the user's code that called it."""
     if use.line is not None and (text := source(use.line)):
         yield text
     if use.caller is not None:
@@ -144,7 +144,7 @@ def below(use: LineUse, folder: str) -> Iterator[str]:
 
 
 def what(use: LineUse) -> str:
-    """Say which categories a line's blocks are of, the first two."""
+    """Return the two largest categories of a line's blocks."""
     return ", ".join(str(category) for category in list(use.category_bytes)[:2])
 
 
@@ -160,7 +160,7 @@ def _lines(device: DeviceUse, folder: str) -> Iterator[str]:
     unit = Unit.of(device)
     shown = shown_lines(device)
     width = max([44, *(len(where(use, folder)) for use in shown)])
-    yield f"{'Lines that hold most of it':<{width + 2}}{unit.name:>12}{'blocks':>10}"
+    yield f"{'Lines that allocated most':<{width + 2}}{unit.name:>12}{'blocks':>10}"
     for use in shown:
         size = unit.show(use.size_bytes)
         yield f"  {where(use, folder):<{width}}{size:>12}{use.block_count:>10,}  {what(use)}"
@@ -177,13 +177,13 @@ def others(rest: tuple[LineUse, ...]) -> tuple[str, int, int]:
 
 
 def notes(summary: Summary) -> Iterator[str]:
-    """Say what to know of the numbers."""
+    """Return the caveats about the numbers."""
     for caveat in summary.caveats:
         yield ""
         yield f"{caveat}."
     if summary.value_reads:
         yield ""
-        yield "Values were read that a virtual GPU does not have; nan or 0 was answered:"
+        yield "Lines that read values from the GPU. None are computed, so they got nan or 0:"
     for line, reads in summary.value_reads.items():
         yield f"  {line}"
         yield f"      {', '.join(f'{how} {times(count)}' for how, count in reads.items())}"
@@ -192,7 +192,7 @@ def notes(summary: Summary) -> Iterator[str]:
     if summary.skipped_kernels:
         launched = [f"{name} ({times(n)})" for name, n in summary.skipped_kernels.items()]
         yield ""
-        yield "Triton kernels were launched and did nothing; the program allocates their outputs:"
+        yield "Triton kernels that were skipped (the program allocates their outputs itself):"
         yield f"  {', '.join(launched)}"
     if summary.unsure_operators:
         yield ""
@@ -204,5 +204,5 @@ def notes(summary: Summary) -> Iterator[str]:
     named = [f"{name} ({times(count)})" for name, count in ordered[:MOST_OPS]]
     more = f" and {len(ordered) - MOST_OPS} more" if len(ordered) > MOST_OPS else ""
     yield ""
-    yield "Ops whose CUDA kernels have not been read yet; only their outputs are counted:"
+    yield "Ops whose CUDA kernels are not modelled yet (only their outputs are counted):"
     yield f"  {', '.join(named)}{more}"

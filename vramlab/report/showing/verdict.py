@@ -1,6 +1,6 @@
-"""A run's verdict in words: how the program ended, whether it fits, and what was not seen.
+"""A run's verdict in words: how the program ended, whether it fits, and what did not run.
 
-Knows nothing of torch.
+Does not import torch.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from vramlab.source_files import shown_name
 from vramlab.units import format_bytes
 
 _OPTIONS = {
-    "--steps": "The program was stopped after as many training steps as were asked for.",
-    "--seconds": "The program was stopped after as many seconds as were asked for.",
+    "--steps": "Stopped after the requested number of training steps (--steps).",
+    "--seconds": "Stopped after the requested time (--seconds).",
 }
 
 MOST_REASONS = 4
-"""How many reasons are shown; JSON has them all."""
+"""Reasons that are shown; JSON has them all."""
 
-_UNTIL_THEN = "What follows was measured until then."
+_UNTIL_THEN = "The numbers below cover the time until then."
 
 
 def verdict(summary: Summary) -> Iterator[str]:
-    """Say line by line how the program ended and whether it fits."""
+    """Return the lines about how the program ended and whether it fits."""
     used = [device for device in summary.devices if device.context_bytes]
     yield from _ending(summary)
     if summary.child_count:
-        themselves = "itself" if summary.child_count == 1 else "themselves"
         started = _plural(summary.child_count, "process", "es")
-        yield f"It started {started}, which told of {themselves}."
+        verb = "prints its own report" if summary.child_count == 1 else "print their own reports"
+        yield f"It started {started} that {verb}."
     elif not used:
-        yield "The program used no GPU: nothing was put on a cuda device."
+        yield "The program used no GPU: it put nothing on a cuda device."
     if used and summary.ended_out_of_memory:
         last = summary.out_of_memory[-1]
         at = _at(last, summary.folder)
@@ -47,8 +47,8 @@ def verdict(summary: Summary) -> Iterator[str]:
         count = failed.count - (1 if summary.ended_out_of_memory else 0)
         if count:
             yield (
-                f"Out of memory {times(count)} on cuda:{failed.device}, and the program went on; "
-                f"last{_at(failed, summary.folder)}."
+                f"Out of memory {times(count)} on cuda:{failed.device}, but the program caught "
+                f"it; last{_at(failed, summary.folder)}."
             )
     if summary.ended_out_of_memory:
         return
@@ -77,53 +77,53 @@ def _ending(summary: Summary) -> Iterator[str]:
             yield summary.hint
         if summary.read_of_failure is not None:
             yield (
-                "It follows from a value that a virtual GPU does not have, read at "
+                "The cause is a value read from the GPU, which is not computed, at "
                 f"{summary.read_of_failure}"
             )
             if summary.engine == "portable":
-                yield "Try --on-value zero, which reads 0, or --on-value error, which stops there."
+                yield "Try --on-value zero (reads return 0), or --on-value error (reads raise)."
         yield _UNTIL_THEN
     elif summary.stopped_by in _OPTIONS:
         yield _OPTIONS[summary.stopped_by]
     elif summary.stopped_by == "os._exit":
-        yield f"The program ended itself by os._exit({summary.status})."
+        yield f"The program called os._exit({summary.status})."
     elif summary.stopped_by is not None:
-        yield f"The program was ended by {summary.stopped_by}."
+        yield f"The program was stopped by {summary.stopped_by}."
         yield _UNTIL_THEN
     elif summary.status:
         yield f"The program ended with exit status {summary.status}."
     if summary.stuck_at is not None:
-        yield f"It did not end when it was told to. It stood at {summary.stuck_at}"
+        yield f"It did not react and was killed. It was at {summary.stuck_at}"
 
 
 def because(reasons: Sequence[Reason]) -> str:
-    """Say why a peak is not sure; empty: it is."""
+    """Return why a peak is uncertain; '' without a reason."""
     if not reasons:
         return ""
     shown = [reason.text for reason in reasons[:MOST_REASONS]]
     if more := len(reasons) - len(shown):
-        shown.append(f"of {_plural(more, 'more reason')} (--json has them)")
+        shown.append(f"of {_plural(more, 'more reason')} (see --json)")
     return "".join((", because ", "\n  and because ".join(shown)))
 
 
 def not_seen(counts: StepCounts) -> Iterator[str]:
-    """Say what of a training a run that was cut short has not come to."""
+    """Return which parts of training did not run before the program was stopped."""
     if not counts.backward_passes:
         yield (
-            "No backward pass has run: gradients, optimizer states and what the backward pass "
-            "takes are not counted."
+            "No backward pass ran: gradients, optimizer states and the memory of the backward pass "
+            "are not counted."
         )
     elif counts.has_optimizer and not counts.optimizer_steps:
-        yield "No optimizer step has run: optimizer states are not counted."
+        yield "No optimizer step ran: optimizer states are not counted."
     elif counts.optimizer_steps == 1 and counts.has_states:
         yield (
-            "One optimizer step has run: the next forward and backward pass has optimizer states "
-            "beside it, and may need more."
+            "Only one optimizer step ran. The second may need more memory, because optimizer "
+            "states exist during its forward and backward pass. Try --steps 2."
         )
 
 
 def steps_done(counts: StepCounts) -> str:
-    """Say how far a training is, in a few words."""
+    """Return how far training got, in a few words."""
     if counts.optimizer_steps:
         return _plural(counts.optimizer_steps, "optimizer step")
     if counts.updates_by_hand:
@@ -148,18 +148,18 @@ def _at(failed: OutOfMemoryUse, folder: str) -> str:
 
 
 def times(count: int) -> str:
-    """Say how often."""
+    """Return `once` or `3 times`."""
     return "once" if count == 1 else f"{count:,} times"
 
 
 def place(frame: Frame, folder: str) -> str:
-    """Name a line: `train.py:35 Network.forward`."""
+    """Return the place of a line: `train.py:35 Network.forward`."""
     name = shown_name(frame.filename, folder)
     return f"{name}:{frame.line} {frame.function.rpartition('.<locals>.')[2]}"
 
 
 def source(frame: Frame) -> str:
-    """Read what stands in a line."""
+    """Return the source of a line."""
     return linecache.getline(frame.filename, frame.line).strip()
 
 
