@@ -21,7 +21,7 @@ import vramlab.commands
 import vramlab_classroom.commands
 import vramlab_course.commands
 from vramlab import cli
-from vramlab.cli import _BROUGHT_BY, main, parser
+from vramlab.cli import _MODULES_OF_EXTRAS, main, parser
 from vramlab.errors import VramlabError
 from vramlab.torch_versions import NEWEST, text
 
@@ -121,7 +121,7 @@ sys.exit(main({words!r}))
 """
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert ran.stderr == (
-        f"vramlab: {lacking} is not installed, which this command needs: "
+        f"vramlab: this command needs {lacking}, which is not installed: "
         f"pip install 'vramlab[{extra}]'\n"
     )
     assert ran.returncode == 2
@@ -147,8 +147,7 @@ sys.exit(main({words!r}))
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert ran.stderr == (
-        "vramlab: PyTorch is not installed in this environment, which this command needs: "
-        "pip install torch\n"
+        "vramlab: this command needs PyTorch, which is not installed: pip install torch\n"
     )
     assert ran.returncode == 2
 
@@ -162,7 +161,7 @@ def test_any_other_missing_module_is_a_fault_of_ours(monkeypatch: pytest.MonkeyP
         main(["gpus"])
 
 
-@pytest.mark.parametrize("extra", _BROUGHT_BY)
+@pytest.mark.parametrize("extra", _MODULES_OF_EXTRAS)
 def test_what_an_extra_brings_is_what_pip_installs_with_it(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     listed = set()
@@ -173,7 +172,7 @@ def test_what_an_extra_brings_is_what_pip_installs_with_it(extra: str) -> None:
         )
     brought = {dependency for name in listed for dependency in {name, *needed_by(name)}}
     of_modules = packages_distributions()
-    for module in _BROUGHT_BY[extra]:
+    for module in _MODULES_OF_EXTRAS[extra]:
         assert {canonicalize_name(name) for name in of_modules[module]} & brought, module
 
 
@@ -210,8 +209,11 @@ def test_nobody_complains_if_the_reader_goes_away() -> None:
 @pytest.mark.parametrize(
     ("installed", "rules"),
     [
-        ("2.13.0+cpu", ", with the rules of 2.13"),
-        ("2.99.0.dev20990101", f", with the rules of {text(NEWEST)}"),  # newer than what is known
+        ("2.13.0+cpu", ", simulated with the rules of 2.13"),
+        (
+            "2.99.0.dev20990101",
+            f", simulated with the rules of {text(NEWEST)}",
+        ),  # newer than what is known
     ],
 )
 def test_versions_are_those_that_a_bug_report_needs(
@@ -223,7 +225,7 @@ def test_versions_are_those_that_a_bug_report_needs(
     assert leaving.value.code == 0
     assert capsys.readouterr().out.splitlines() == [
         f"vramlab {vramlab.__version__}",
-        f"PyTorch {installed}{rules} (known: 1.13, 2.0, 2.5 to {text(NEWEST)})",
+        f"PyTorch {installed}{rules} (supported: 1.13, 2.0, 2.5 to {text(NEWEST)})",
         f"{platform.python_implementation()} {platform.python_version()}",
         platform.platform(),
     ]
@@ -238,7 +240,7 @@ def test_versions_are_shown_without_a_torch(
     monkeypatch.setattr(cli, "version", not_found)
     with pytest.raises(SystemExit):
         main(["--version"])
-    assert capsys.readouterr().out.splitlines()[1].startswith("PyTorch not installed (known: ")
+    assert capsys.readouterr().out.splitlines()[1].startswith("PyTorch not installed (supported: ")
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_a_process_without_an_answer_is_told(
 
 def test_an_engine_without_a_simulation_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *TINY, "--engine", "native"]) == 2
-    assert "--engine is what --simulate runs on" in capsys.readouterr().err
+    assert "--engine needs --simulate" in capsys.readouterr().err
 
 
 def test_both_engines_hold_the_same(capsys: pytest.CaptureFixture[str]) -> None:

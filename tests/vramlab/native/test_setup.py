@@ -517,7 +517,7 @@ def test_removing_leaves_a_pytorch_that_is_not_the_caches(cache: Path, tmp_path:
 
 def test_the_command_lists_and_removes(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["native", "list"]) == 0
-    assert "Nothing is set up" in capsys.readouterr().out
+    assert "No PyTorch build is set up" in capsys.readouterr().out
     a_build(cache)
     assert cli.main(["native", "list"]) == 0
     assert "2.11.0+cu130" in capsys.readouterr().out

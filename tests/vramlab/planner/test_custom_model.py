@@ -116,7 +116,7 @@ def test_the_command_plans_it(net: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert shown["estimate"]["peak_bytes"] == estimate(plan).peak_bytes
     assert shown["plan"]["inputs"] == ["float32[B,3,32,32]"]
     assert main(["plan", f"{net}:Net", *words, "--attention", "flash"]) == 2
-    assert "--attention is for the built-in transformer" in capsys.readouterr().err
+    assert "--attention works only with the built-in transformer" in capsys.readouterr().err
 
 
 # ---- Lists of layers ----

@@ -131,7 +131,7 @@ def test_a_bound_holds_only_where_nothing_that_decides_it_is_unknown(tmp_path: P
     ("mark", "complaint"),
     [
         ('gpu="T5"', "test_memory.py::test_it: No GPU named 'T5' in the catalogue."),
-        ('peek="1 GiB"', "pytest.mark.vram does not take peek"),
+        ('peek="1 GiB"', "pytest.mark.vram has no argument peek"),
     ],
 )
 def test_a_mark_that_cannot_be_is_refused_before_anything_runs(mark: str, complaint: str) -> None:
@@ -170,7 +170,7 @@ def test_a_mark_has_a_gpu_and_limits() -> None:
     request = Request.of((), {"gpu": "T4", "count": 2, "peak": "1 GiB"})
     assert request.gpu == {"name": "T4", "count": 2}
     assert request.limits == (Limit("peak", "<=", GIB),)
-    with pytest.raises(VramlabError, match="does not take 'T4'"):
+    with pytest.raises(VramlabError, match="has no argument 'T4'"):
         Request.of(("T4",), {})
 
 
