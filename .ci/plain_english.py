@@ -2,7 +2,8 @@
 
 python .ci/plain_english.py [FILES]    without FILES: all that git tracks
 
-Where such a word is meant, mark its line: `plain-english: ok`.
+Where such a word is meant, mark its line: `plain-english: ok`. A short script, because the wheel of
+vale 3.25.1 downloads a program when it first runs.
 """
 
 from __future__ import annotations
