@@ -88,6 +88,15 @@ def test_the_room_counts_from_the_program_that_fits() -> None:
     assert roomy(sums, batches=3).endswith("limit 92.00 MiB, ours 90.00 MiB")  # 3 x 30 + 2
 
 
+def test_what_is_allocated_can_have_a_limit_of_its_own() -> None:
+    repair = replace(REPAIR, limit=room(60 * MIB), allocated_room_bytes=20 * MIB)
+    assert repair(sums, batches=3) == "peak 30.00 MiB, limit 50.00 MiB, ours 30.00 MiB"
+    # Three batches fit into 30 + 2 + 60 = 92 MiB, and take 90, of which 30 + 20 = 50 are allowed.
+    assert failure(repair, sums_of_all, batches=3).startswith(
+        "It runs to its end, but allocates 90.00 MiB at its peak, where 50.00 MiB are allowed"
+    )
+
+
 def test_tensors_of_the_program_are_there_when_it_is_asked() -> None:
     held: list[int] = []
 

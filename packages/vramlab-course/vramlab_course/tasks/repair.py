@@ -68,6 +68,9 @@ class Run:
     limits_bytes: Sequence[int] = ()
     """What it may reserve of each GPU; nothing, if memory is not limited."""
 
+    most_allocated_bytes: int = 0
+    """What it may allocate of one GPU; 0 if only the limit counts."""
+
     our_peak_bytes: int = 0
     """The peak of our own program that fits; 0 if there is none."""
 
@@ -201,6 +204,21 @@ class Run:
                 f"It fits, but {format_bytes(self.work.to_host_bytes)} went to the host. {why}"
             )
 
+    def require_allocated(self) -> None:
+        """Require that hardly more was allocated at any moment than by the program that fits.
+
+        Raises:
+            NotFixed: more was.
+        """
+        if self.peak_bytes > self.most_allocated_bytes > 0:
+            peak, most, ours = map(
+                format_bytes, (self.peak_bytes, self.most_allocated_bytes, self.our_peak_bytes)
+            )
+            raise NotFixed(
+                f"It runs to its end, but allocates {peak} at its peak, where {most} are allowed; "
+                f"ours allocates {ours}. What lives longer than it is needed?"
+            )
+
     def read_peaks(self, peaks: Sequence[Peaks]) -> None:
         """Note the peaks of the attached GPUs."""
         self.peaks_bytes = [peak.allocated_bytes for peak in peaks]
@@ -231,7 +249,8 @@ class Run:
         """The verdict's remark on a program that fits: its peak, the limit, and our program's."""
         if not self.limits_bytes:
             return ""
-        peak, limit = map(format_bytes, (self.peak_bytes, self.limit_bytes))
+        most_bytes = min(self.limit_bytes, self.most_allocated_bytes or self.limit_bytes)
+        peak, limit = map(format_bytes, (self.peak_bytes, most_bytes))
         if not self.our_peak_bytes:
             return f"peak {peak}, limit {limit}"
         return f"peak {peak}, limit {limit}, ours {format_bytes(self.our_peak_bytes)}"
@@ -273,6 +292,10 @@ class Repair:
     limit: Callable[[Run], int | Sequence[int]] | None = None
     """Gives the most that the answer may reserve, for one GPU or for each, from the run of the
     program that fits (if there is none, from a run that knows the case alone): see `room`."""
+
+    allocated_room_bytes: int | None = None
+    """What the answer may allocate beyond the peak of the program that fits. The limit alone is
+    coarse: it counts segments, which have 20 MiB."""
 
     by_others: bool = False
     """The limit is what others leave of the GPU once the inputs are built: a program can read it
@@ -323,6 +346,8 @@ class Repair:
             )
             run.expected, run.expected_work = right.results, right.work
             run.our_peak_bytes = self.peak_of(own)
+            if self.allocated_room_bytes is not None:
+                run.most_allocated_bytes = run.our_peak_bytes + self.allocated_room_bytes
             self._run(run)
             self._require(run)
         except NotFixed:
@@ -391,6 +416,7 @@ class Repair:
                 run.read_peaks(peaks)
                 if not self.peak:
                     self._require_limit(run, held_bytes)
+                    run.require_allocated()
                 run.require_intact()
                 run.results = self.collect(run, as_data(returned))
             run.inputs = ()

@@ -468,6 +468,7 @@ TRAIN = Fix(
         build=_build,
         reference=_train,
         limit=room(ROOM_BYTES),
+        allocated_room_bytes=ROOM_BYTES,
         ran_out=_where_it_ended,
         collect=_collect,
         compare=_compare,

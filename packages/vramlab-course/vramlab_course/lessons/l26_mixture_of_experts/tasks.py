@@ -435,6 +435,7 @@ MOE = Fix(
         reference=_moe,
         call=_forward_and_backward,
         limit=room(4 * MIB),
+        allocated_room_bytes=4 * MIB,
         ran_out=_where_it_ended,
         collect=_output_and_gradients,
         compare=_same_layer,

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from vramlab.cuda_rules.sizes import LARGE_SEGMENT_BYTES
-from vramlab.units import format_bytes
+from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import Mistake, instead, of
 from vramlab_classroom.judge.task import (
@@ -522,6 +522,9 @@ CHUNK_BYTES = 4 * TOKENS * WIDTH
 LONGEST = 32
 """Of a request, in such pieces."""
 
+ROOM_BYTES = 12 * MIB
+"""What a server may allocate besides: to gather keys and values, or for unused pages of a pool."""
+
 Load = Callable[[int, int], "tuple[torch.Tensor, torch.Tensor, torch.Tensor]"]
 Requests = Sequence[tuple[int, int]]
 """The step in which each arrives, and how many pieces it has."""
@@ -625,6 +628,7 @@ SERVE = Fix(
         reference=_serve,
         # Pools of pages want a segment more than lists of them, for what they gather.
         limit=room(LARGE_SEGMENT_BYTES),
+        allocated_room_bytes=ROOM_BYTES,
         ran_out=_where_it_ended,
         collect=_outputs,
         compare=_same_outputs,

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from vramlab.garbage import no_garbage_collection
-from vramlab.units import format_bytes
+from vramlab.units import MIB, format_bytes
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.mistakes import of
 from vramlab_classroom.judge.task import (
@@ -401,6 +401,7 @@ TRAIN = Fix(
         build=_model_and_data,
         reference=_train,
         limit=lambda own: own.reserved_bytes[0] + _batch_bytes(own),
+        allocated_room_bytes=6 * MIB,
         ran_out=_where_it_ended,
         collect=_collected,
         compare=_same_training,
