@@ -187,7 +187,7 @@ COEFFICIENT = Predict(
             {"scores": 2},
         ),
         (
-            "You let the cap go. tanh keeps its result, a number for each score.",
+            "You forgot the cap. tanh keeps its result, a number for each score.",
             {"caps": 0},
         ),
         (
@@ -197,7 +197,7 @@ COEFFICIENT = Predict(
         ),
         (
             "You counted the future for each head and text. It is one tensor, (length, length), "
-            "whoever uses it.",
+            "whatever heads and texts use it.",
             {"future_for": "scores"},
         ),
         (

@@ -265,7 +265,7 @@ PERCENT = Predict(
         _percent,
         (
             "You forgot what the first epoch left behind. Batches after its last step have "
-            "gradients, too, and nobody has set them to zero.",
+            "gradients, too, and nothing sets them to zero.",
             {"left_over": False},
         ),
         (
@@ -360,7 +360,7 @@ WRONG = Diagnose(
         ),
         Mistake(
             "You looked at the first step only. The last window of an epoch, and the first of the "
-            "next, tell what becomes of an incomplete one.",
+            "next, show what happens to an incomplete one.",
             lambda steps, percents, allocated: _named(steps, percents[:1], allocated),
         ),
         Mistake(
@@ -372,7 +372,7 @@ WRONG = Diagnose(
 )
 
 
-# train: document 001's loop, mended
+# train: document 001's loop, fixed
 
 WIDTH = 64
 LAYERS = 4
@@ -479,7 +479,7 @@ TRAIN = Fix(
     ),
 )
 
-# how_trained: a training step that nobody has seen, from its snapshot
+# how_trained: an unknown training step, from its snapshot
 
 
 def _observe_step(how: str, layers: int, pieces: int, rows: int, width: int) -> Observation:

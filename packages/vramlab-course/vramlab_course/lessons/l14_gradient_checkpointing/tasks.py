@@ -198,7 +198,7 @@ REVOLVE = Predict(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You counted the advances alone. Every step is run once more, to be recorded.",
+            "You counted the advances alone. Every step runs again, to be recorded.",
             _revolve,
         ),
         Mistake(
@@ -332,7 +332,7 @@ WHICH = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You told it from the memory alone. The FLOPs of the backward pass tell whether "
+            "You looked at the memory alone. The FLOPs of the backward pass show whether "
             "anything was run again, and how much.",
             _by_memory,
         ),

@@ -132,7 +132,7 @@ ADDED = Predict(
             {"after": slice(0)},
         ),
         (
-            "After the region you kept the first layer's cast, too. Nobody needs the gradient of "
+            "After the region you kept the first layer's cast, too. Nothing reads the gradient of "
             "its input.",
             {"after": slice(None)},
         ),
