@@ -66,8 +66,8 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         ("x\n4 B", "512 B\nallocated"),
     ),
     "fused": (
-        lambda: draw_fused(("add", "tanh", "mul"), 4 * MIB),
-        "Fusing 3 ops spares 2 tensors of 4 MiB",
+        lambda: draw_fused(("add", "tanh", "mul"), 4 * MIB, 8 * MIB),
+        "Fused, the temporaries are gone: 4 MiB above the input, 4 MiB less",
         ("add, tanh, mul",),
     ),
     "scales": (
