@@ -28,7 +28,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from vramlab_course import lessons
 from vramlab_course.widgets.guesses import UNITS, Mistakes
 
 MEASURED = "measured"
@@ -124,7 +123,8 @@ def of_lesson(number: str) -> Mapping[str, Question]:
 
 @cache
 def _modules() -> dict[str, str]:
-    """The module of each lesson's predictions, by the lesson's number; nothing is imported."""
+    """The module of each lesson's predictions, by the lesson's number; none of them is imported."""
+    lessons = importlib.import_module("vramlab_course.lessons")  # by name: lessons import widgets
     rooms = (room.name for room in pkgutil.iter_modules(lessons.__path__) if room.ispkg)
     return {room[1:3]: f"{lessons.__name__}.{room}.predictions" for room in rooms}
 
