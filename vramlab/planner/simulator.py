@@ -1,4 +1,4 @@
-"""Carry a plan out on a GPU that is not there, one rank alone, and measure what it holds."""
+"""Carry a plan out on a virtual GPU, as a single-rank simulation, and measure its memory."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Trace
     Args:
         plan: what to carry out.
         stage: of the pipeline.
-        micro_batches: that are done in a step, in place of all; there are inputs for all.
+        micro_batches: that are done in a step, instead of all; there are inputs for all.
     """
     gpu = gpu_of(plan, replace(plan.model, total_bytes=ROOM_BYTES))
     with no_garbage_collection(), gpu, first_rank_of(plan, stage) as mesh:

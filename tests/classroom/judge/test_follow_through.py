@@ -15,7 +15,7 @@ from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.verdict import Grade, Verdict
 
 EXERCISE = stepwise_exercise.EXERCISE
-NOTE = "Judged with the right rounded in place of yours."
+NOTE = "Judged with the right rounded instead of yours."
 
 ROUNDED = "STEP = 8\n\ndef rounded(size):\n    return -(-size // STEP) * STEP"
 PRICE = "def price(size):\n    return 10 + rounded(size) if size else 0"

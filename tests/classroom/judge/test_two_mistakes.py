@@ -95,7 +95,7 @@ def test_a_learner_is_asked_where_one_of_them_shows_alone() -> None:
     # Both show in the first case: -400 and +512. In the second, there is no bias to forget.
     assert lead_on((NO_BIAS, A_BLOCK), tries, results(tries)) == (
         "Two things are wrong at once. Only one of them shows in the case size=3000, bias=False: "
-        "your answer is 512 too large there. What do you count that is not there?"
+        "your answer is 512 too large there. What do you count that does not exist?"
     )
 
 

@@ -88,7 +88,7 @@ def better_of(own: Verdict, following: Verdict, replaced: Sequence[str]) -> Verd
     """
     if own.score is None or (following.score or 0) <= own.score:
         return own
-    note = f"Judged with the right {' and '.join(replaced)} in place of yours."
+    note = f"Judged with the right {' and '.join(replaced)} instead of yours."
     return replace(following, note=note)
 
 

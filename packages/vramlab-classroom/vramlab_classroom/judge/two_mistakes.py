@@ -104,6 +104,6 @@ def _question(each: Try) -> str:
     difference = value - each.truth
     if difference > 0:
         return (
-            f"your answer is {difference:,} too large there. What do you count that is not there?"
+            f"your answer is {difference:,} too large there. What do you count that does not exist?"
         )
     return f"your answer is {-difference:,} too small there. What have you left out?"

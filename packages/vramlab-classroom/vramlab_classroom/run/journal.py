@@ -132,7 +132,7 @@ class Journal(Closing):
         retry: bool = False,
         keeps_others: bool = False,
     ) -> int:
-        """Write down a marking, in place of an earlier one; it is on disk afterwards.
+        """Write down a marking, replacing an earlier one; it is on disk afterwards.
 
         Args:
             marked: the submission.

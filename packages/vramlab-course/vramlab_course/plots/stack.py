@@ -31,7 +31,7 @@ def draw_stack(
         parts: bytes by name, or parts with looks of their own. Those of 0 bytes are left out.
         title: the picture's title.
         capacity_bytes: the GPU's memory, drawn as a line if given.
-        sums: what stands at the axis in place of the sum of all parts.
+        sums: what stands at the axis instead of the sum of all parts.
         of: what all parts belong to, if that is one category: they have tints of its colour then.
     """
     drawn = _parts(parts, of)

@@ -14,7 +14,7 @@ _FILLS = frozenset(
         "trunc_normal_",
     }
 )
-"""Functions of torch.Tensor and torch.nn.init that draw numbers, each in place of its tensor."""
+"""Functions of torch.Tensor and torch.nn.init that fill their tensor with random numbers."""
 
 
 class UnfilledWeights(TorchFunctionMode):

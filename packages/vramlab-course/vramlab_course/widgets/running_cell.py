@@ -26,7 +26,7 @@ SECONDS_BEFORE = 2.0
 _SECONDS_BETWEEN = 1.0
 
 Show = Callable[[str], object]
-"""Puts HTML in place of what it was given before; "" takes it away."""
+"""Replaces the HTML that it was given before; "" takes it away."""
 
 
 class RunningCell:

@@ -265,7 +265,7 @@ LAYER = Predict(
             ),
         ),
         (
-            "You forgot what flash attention keeps in place of the scores: a float32 for each "
+            "You forgot what flash attention saves instead of the scores: a float32 for each "
             "query of each head, and two blocks for its random numbers.",
             {"leave_out": ("logsumexp", "seeds")},
         ),

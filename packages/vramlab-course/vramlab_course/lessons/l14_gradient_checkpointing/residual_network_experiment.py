@@ -36,7 +36,7 @@ BLOCKS = 333
 
 
 class ConvolutionUnit(nn.Sequential):
-    """Convolution, batch norm, and ReLU in place of the norm's result."""
+    """Convolution, batch norm, and an in-place ReLU on the norm's result."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__(
