@@ -16,12 +16,12 @@ def explorer() -> Explorer:
     return offloading_explorer(**SMALL, offloaded=())
 
 
-def test_nothing_travels_until_something_is_chosen(explorer: Explorer) -> None:
-    assert "Nothing travels." in explorer.output.value
+def test_nothing_is_copied_until_something_is_chosen(explorer: Explorer) -> None:
+    assert "Nothing is copied." in explorer.output.value
     assert f"{PARAMETERS:,} parameters, 64 tokens in a step" in explorer.output.value
     explorer.controls["optimizer"].value = True
     # 2 B x 789,760 over 15.75 GB/s are 100 us; 6 x 789,760 x 64 FLOPs at 65 TFLOP/s are 5 us
-    assert "It waits for its way to the host: 100 µs at least" in explorer.output.value
+    assert "It waits for the copies to the host: 100 µs at least" in explorer.output.value
     assert f"{2 * PARAMETERS:,} B" in explorer.output.value
 
 
@@ -29,8 +29,8 @@ def test_enough_tokens_hide_the_trip() -> None:
     # 1376 tokens are needed on a T4, less a little for the attention's own products
     few = offloading_explorer.view(**SMALL | {"batch": 16})
     many = offloading_explorer.view(**SMALL | {"batch": 32})
-    assert "It waits for its way" in few.summary
-    assert "can hide" in many.summary
+    assert "It waits for the copies" in few.summary
+    assert "can be hidden" in many.summary
 
 
 def test_what_does_not_fit_is_measured_too() -> None:

@@ -11,8 +11,6 @@ from matplotlib.axes import Axes
 from vramlab_course.plots import style
 from vramlab_course.plots.style import Look, MemoryUnit, fits, size_label
 
-MEMORY_OF_THE_GPU = "memory of the GPU"
-
 
 @dataclass(frozen=True)
 class BarPart:
@@ -79,10 +77,12 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def draw_capacity(
-    axes: Axes, capacity_bytes: int | None, unit: MemoryUnit, name: str = MEMORY_OF_THE_GPU
+    axes: Axes, capacity_bytes: int | None, unit: MemoryUnit, name: str | None = None
 ) -> list[Artist]:
     """Draw the line where the GPU's memory ends, if that is given; its entry in the legend."""
     if capacity_bytes is None:
         return []
-    label = f"{name}: {size_label(capacity_bytes)}"
+    label = f"memory of the GPU: {size_label(capacity_bytes)}"
+    if name is not None:
+        label = f"{name}: {size_label(capacity_bytes)}"
     return [axes.axvline(unit.of(capacity_bytes), color=style.BLACK, linewidth=2, label=label)]

@@ -10,13 +10,7 @@ from matplotlib.artist import Artist
 from vramlab.measure import Category
 from vramlab.units import short_size
 from vramlab_course.plots import style
-from vramlab_course.plots.bars import (
-    MEMORY_OF_THE_GPU,
-    BarPart,
-    draw_bar,
-    draw_capacity,
-    name_rows,
-)
+from vramlab_course.plots.bars import BarPart, draw_bar, draw_capacity, name_rows
 from vramlab_course.plots.picture import Picture, new_picture
 from vramlab_course.plots.style import Look, MemoryUnit, size_label
 
@@ -33,7 +27,7 @@ def draw_stacks(
     *,
     title: str,
     capacity_bytes: int | None = None,
-    capacity_name: str = MEMORY_OF_THE_GPU,
+    capacity_name: str | None = None,
     looks: Mapping[str, Look] | None = None,
     of: Category | str | None = None,
 ) -> Picture:
@@ -47,7 +41,7 @@ def draw_stacks(
             Parts of 0 bytes are not drawn, but keep their place in that order.
         title: the picture's title.
         capacity_bytes: the GPU's memory, drawn as a line if given.
-        capacity_name: what the line is called.
+        capacity_name: what the line is called; the memory of the GPU if None.
         looks: of the parts, by name, in the order in which they are stacked; for all, or for none.
         of: what all parts belong to, if that is one category: they have tints of its colour then.
 

@@ -1,4 +1,4 @@
-"""Explore which parts of training the host can keep, and what their trips cost."""
+"""Explore which parts of training can be offloaded to the host, and what the copies cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTS = {
 """What the host can keep, and what the boxes say."""
 
 
-@explorer("What the host keeps, and what its trips cost", first=("gpu",))
+@explorer("What to offload, and what the copies cost", first=("gpu",))
 def offloading_explorer(
     width: Annotated[int, powers("Width", 256, 8192)] = 1024,
     layers: Annotated[int, slider("Layers", 1, 16)] = 6,
@@ -36,7 +36,7 @@ def offloading_explorer(
 ) -> View:
     """Show a training step of a transformer in float16, with parts of it on the host.
 
-    It is measured with memory to spare. Times are the least that the catalogue's figures allow.
+    It is measured with memory to spare. Times are lower bounds, at the catalogue's peak rates.
     """
     model = catalogue.find(gpu)
     reading = _read(gpu, width, layers, batch, length, frozenset(offloaded))
@@ -49,19 +49,21 @@ def offloading_explorer(
     longest = max(durations, key=lambda name: durations[name])
     fits = "fits" if reading.peak_bytes <= model.total_bytes else "does not fit"
     if not moved.copies:
-        trips = "Nothing travels."
+        trips = "Nothing is copied."
     elif longest == "arithmetic":
-        trips = "Its trips can hide behind its arithmetic."
+        trips = "The copies can be hidden behind the arithmetic."
     else:
         trips = (
-            f"It waits for its way {longest}: {short_time(durations[longest])} at least, "
+            f"It waits for the copies {longest}: {short_time(durations[longest])} at least, "
             f"with {short_time(durations['arithmetic'])} of arithmetic."
         )
     summary = (
         f"The step takes {short_size(reading.peak_bytes)} at its peak and {fits} one {gpu} of "
         f"{model.total_bytes / GIB:.2f} GiB. {trips}"
     )
-    picture = draw_durations({"one step": durations}, title=f"Least times of a step on one {gpu}")
+    picture = draw_durations(
+        {"one step": durations}, title=f"Lower bounds of a step on one {gpu}, at peak rates"
+    )
     return View(summary, picture, (_table(reading, batch * length),))
 
 
@@ -95,5 +97,5 @@ def _table(reading: StepReading, tokens: int) -> Table:
         f"{reading.parameters:,} parameters, {tokens:,} tokens in a step",
         ("bytes of a step", "size", "bytes per parameter"),
         rows,
-        (f"{reading.flops / 1e12:.3g} TFLOP in matrix products, by torch's FlopCounterMode",),
+        (f"{reading.flops / 1e12:.3g} TFLOP in GEMMs, by torch's FlopCounterMode",),
     )

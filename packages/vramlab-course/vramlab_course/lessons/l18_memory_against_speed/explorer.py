@@ -36,9 +36,9 @@ def methods_explorer(
     gpu: TensorCoreGPU = "A100-40GB",
     chosen: Annotated[Sequence[str], checkboxes(ON), "methods that are on"] = ("checkpointing",),
 ) -> View:
-    """Show the peak and the least time of a step with methods combined, and with each alone.
+    """Show the peak and the time of a step with methods combined, and with each alone.
 
-    Times are the least that the catalogue's figures allow.
+    Times are lower bounds, at the catalogue's peak rates.
     """
     plain = _read(gpu, _setting(batch, "adamw", ()))
     readings = {"none of them": plain}
@@ -58,7 +58,7 @@ def methods_explorer(
         name: Trade(reading.peak_bytes, reading.seconds_per_sequence)
         for name, reading in readings.items()
     }
-    picture = draw_trades(trades, title=f"A step of {batch} sequences on one {gpu}")
+    picture = draw_trades(trades, title=f"A step of {batch} sequences on one {gpu}, at peak rates")
     return View(summary, picture, (_table(readings),))
 
 
@@ -94,6 +94,6 @@ def _table(readings: Mapping[str, MethodReading]) -> Table:
         )
     return Table(
         "One step",
-        ("methods", "peak", "FLOPs", "read and written", "least time", "of it waiting for memory"),
+        ("methods", "peak", "FLOPs", "read and written", "lower bound", "of it memory-bound"),
         tuple(rows),
     )

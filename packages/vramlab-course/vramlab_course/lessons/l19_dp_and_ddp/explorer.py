@@ -59,7 +59,7 @@ class DataParallelReading:
 @explorer("Who holds what")
 def data_parallel_explorer(
     gpus: Annotated[int, powers("GPUs", 2, 8)] = 4,
-    batch: Annotated[int, powers("batch_size", 64, 4096), "what the program is given"] = 1024,
+    batch: Annotated[int, powers("batch_size", 64, 4096), "as in the program"] = 1024,
     way: Annotated[str, choice("Way", WAYS)] = WAYS[0],
     optimizer: Annotated[str, choice("Optimizer", OPTIMIZERS)] = "AdamW",
     classes: Annotated[int, powers("Classes", 1024, 32768), "outputs of the model's head"] = 8192,

@@ -56,8 +56,8 @@ def zero_explorer(
     """Show what a rank holds of a chain of Linear layers without biases, at each stage of ZeRO.
 
     They are trained with Adam. Where rows do not divide, the last ranks have less. The closed form
-    answers at once. A stage that is chosen to be measured runs as one rank alone, with memory to
-    spare.
+    is immediate. A stage that you choose to measure runs as a single simulated rank, with memory
+    to spare.
     """
     model = catalogue.find(gpu)
     groups: Groups = [[(width, width)]] * layers
@@ -107,7 +107,7 @@ def _table(
         ("stage", "held", "sent in a step, around a ring", f"fits {model.name}"),
         tuple(rows),
         (
-            "While layers work, ZeRO-2 holds two more of them for a moment and ZeRO-3 four. "
+            "While layers run, ZeRO-2 briefly holds two more of them and ZeRO-3 four. "
             "Activations come on top, at every stage.",
         ),
     )

@@ -39,7 +39,7 @@ def tensor_parallel_explorer(
     """Show one transformer layer in float16 with dropout, cut among ranks.
 
     The layer is measured on one rank alone, with memory to spare. The parts are those of the closed
-    form. Times are the least that the catalogue's figures allow.
+    form. Times are lower bounds, at the catalogue's peak rates.
     """
     model = catalogue.find(gpu)
     division: Division = "sequence" if cut_sequence else "tensor"
