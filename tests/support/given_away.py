@@ -87,16 +87,22 @@ def _answer(cell: Cell) -> Decimal:
     return Decimal(unescape(told).split()[0].replace(",", ""))
 
 
-def shown(cell: Cell) -> Iterator[str]:
-    """Give what a reader sees of a cell, but for its code and what is folded."""
+def shown(cell: Cell, *, folded: bool = False) -> Iterator[str]:
+    """Give what a reader sees of a cell, but for its code.
+
+    Args:
+        cell: of a lesson that was run.
+        folded: whether what is folded counts as seen.
+    """
     if cell.cell_type == "markdown":
-        yield _FOLDED.sub("", cell.source)
+        yield cell.source if folded else _FOLDED.sub("", cell.source)
         return
     for output in cell.get("outputs", ()):
         if output.output_type == "stream":
             yield output.text
             continue
-        html = _FOLDED.sub("", output.get("data", {}).get("text/html", ""))
+        html = output.get("data", {}).get("text/html", "")
+        html = html if folded else _FOLDED.sub("", html)
         yield from map(unescape, re.findall(r'alt="([^"]*)"', html))
         yield unescape(
             re.sub(r"<style.*?</style>|<script.*?</script>|<[^>]+>", " ", html, flags=re.DOTALL)

@@ -23,6 +23,8 @@ from lesson_parts import (
     read_lesson,
 )
 from nbclient import NotebookClient
+from numbers_without_output import WITHOUT_OUTPUT
+from stated_numbers import stated_only
 
 MOST_MINUTES = 25
 STUCK_S = 600
@@ -224,6 +226,9 @@ def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     # Nobody sees an answer before committing to a prediction: neither in the text, nor printed,
     # nor in a picture, nor in the words that follow it.
     assert {cell for cell, _ in given_away(lesson.cells)} == PREMISES.get(path.stem, set())
+    # A number in a sentence or a title is in an output near it, or has become wrong.
+    stated = {words for _, words in stated_only(lesson.cells)}
+    assert stated - WITHOUT_OUTPUT.get(path.stem[:2], set()) == set()
 
 
 def execute(lesson: Notebook, folder: Path) -> None:
