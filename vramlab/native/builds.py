@@ -122,13 +122,13 @@ def find(version: str | None = None) -> Build:
     minor = torch_versions.parse(version) if version else None
     unknown = ""
     if version and minor not in torch_versions.KNOWN_RULES:
-        unknown = f", and vramlab does not know that version (it knows {torch_versions.KNOWN})"
+        unknown = f", and vramlab does not support it (supported: {torch_versions.KNOWN})"
     what_to_do = f": `vramlab native setup{wanted}`"
     if unknown and (minor is None or minor < torch_versions.NEWEST):
         what_to_do = ""
     raise NativeEngineError(
-        f"no PyTorch{f' {version}' if version else ''} is set up for {python_tag()} ({have} is)"
-        f"{unknown}{what_to_do}."
+        f"no PyTorch{f' {version}' if version else ''} is set up for {python_tag()} "
+        f"(set up: {have}){unknown}{what_to_do}."
     )
 
 

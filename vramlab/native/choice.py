@@ -72,11 +72,13 @@ def choose(engine: str, version: str | None = None, *, portable_only: str = "") 
         NativeEngineError: the native engine was asked for and cannot be had; or no such engine.
     """
     if engine not in ENGINES:
-        raise NativeEngineError(f"{engine!r} is no engine: {', '.join(ENGINES)}.")
+        raise NativeEngineError(f"invalid engine {engine!r}: use one of {', '.join(ENGINES)}.")
     if engine == "portable":
         return Choice(native=False)
     if engine == "native" and portable_only:
-        raise NativeEngineError(f"{portable_only} is for --engine portable alone.")
+        raise NativeEngineError(
+            f"{portable_only} works only on the portable engine: use --engine portable."
+        )
     if is_inside():
         return Choice(native=True, why=os.environ.get(_WHY, ""))
     if engine == "native":
@@ -89,7 +91,7 @@ def _automatic(version: str | None, portable_only: str) -> Choice:
     if not found:
         return Choice(native=False)
     if portable_only:
-        return Choice(native=False, why=f"{portable_only} is for this one alone")
+        return Choice(native=False, why=f"{portable_only} works only there")
     try:
         wanted = version or _without_patch(installed_release())
     except NativeEngineError:  # no PyTorch is installed: the native engine has its own
@@ -97,7 +99,7 @@ def _automatic(version: str | None, portable_only: str) -> Choice:
     try:
         builds.find(wanted)
     except NativeEngineError:
-        return Choice(native=False, why=f"PyTorch {wanted} is not set up for the native one")
+        return Choice(native=False, why=f"the native engine has no PyTorch {wanted} set up")
     try:
         build = setup.find(wanted)
     except NativeEngineError as error:

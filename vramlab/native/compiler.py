@@ -32,15 +32,17 @@ def find_compiler() -> tuple[str, ...]:
         words = shlex.split(os.environ["CC"])
         if shutil.which(words[0]):
             return tuple(words)
-        raise NativeEngineError(f"CC is {os.environ['CC']!r}, which is no program here.")
+        raise NativeEngineError(
+            f"invalid CC={os.environ['CC']!r}: no such program. Fix or unset the variable."
+        )
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name):
             return (path,)
     if importlib.util.find_spec("ziglang"):
         return (sys.executable, "-m", "ziglang", "cc")
     raise NativeEngineError(
-        "there is no C compiler (cc, gcc or clang). Install one, such as with `apt install gcc`, "
-        "or `pip install ziglang`, which brings its own."
+        "no C compiler found (cc, gcc or clang). Install one, for example with `apt install gcc` "
+        "or `pip install ziglang`."
     )
 
 
@@ -84,7 +86,7 @@ def link(
             command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NativeEngineError(f"the C compiler cannot be used: {error}") from error
+        raise NativeEngineError(f"the C compiler failed to start: {error}") from error
     if done.returncode:
         said = "\n".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
         raise NativeEngineError(

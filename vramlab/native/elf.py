@@ -62,7 +62,7 @@ def read(path: Path) -> SharedLibrary:
     """
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
-            raise NativeEngineError(f"{path} is no shared library for 64-bit Linux.")
+            raise NativeEngineError(f"{path} is not a shared library for 64-bit Linux.")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _Reader(data).library()

@@ -56,16 +56,16 @@ def fetch(
         return folder
     if importlib.util.find_spec("pip") is None:
         raise NativeEngineError(
-            f"pip fetches {requirement}, and this Python has none: "
-            f"`{sys.executable} -m ensurepip` brings it."
+            f"downloading {requirement} needs pip, which this Python lacks. Install it: "
+            f"`{sys.executable} -m ensurepip`"
         )
     with temporary_folder() as temporary:
         free_bytes = shutil.disk_usage(temporary).free
         if free_bytes < needed_bytes:
             raise NativeEngineError(
-                f"{temporary.parent} has {free_bytes / GIB:.1f} GiB left, and {requirement} takes "
-                f"{needed_bytes / GIB:.1f} GiB while it is unpacked. Make room, or set "
-                "XDG_CACHE_HOME to a folder on a larger disk."
+                f"{temporary.parent} has only {free_bytes / GIB:.1f} GiB of free disk space, but "
+                f"unpacking {requirement} needs {needed_bytes / GIB:.1f} GiB. Free some space, or "
+                "set XDG_CACHE_HOME to a folder on a larger disk."
             )
         wheel = _download(requirement, temporary)
         site = temporary / "site"
@@ -75,8 +75,8 @@ def fetch(
             raise NativeEngineError(f"{wheel.name} cannot be unpacked: {error}") from error
         if problem := problem_of(site):
             raise NativeEngineError(
-                f"for {requirement} pip takes {wheel.name}, and {problem}. Where it looks, "
-                "`pip config list` says; --site takes a PyTorch that you have unpacked yourself."
+                f"pip downloaded {wheel.name} for {requirement}, but {problem}. Check pip's index "
+                "with `pip config list`, or pass a PyTorch that you unpacked yourself with --site."
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
         move_into_place(site, folder)

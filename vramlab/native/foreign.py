@@ -59,7 +59,7 @@ def missing_for(package: str, build: Build) -> list[Missing]:
         if files or functions:
             found.append(Missing(path, files, tuple(functions)))
     if not with_cuda:
-        raise NativeEngineError(f"{package} has no library that uses CUDA: it runs as anywhere.")
+        raise NativeEngineError(f"{package} has no CUDA libraries, so there is nothing to check.")
     return found
 
 
@@ -112,5 +112,5 @@ def _folders(package: str) -> list[Path]:
     except (ImportError, ValueError):
         found = None
     if found is None:
-        raise NativeEngineError(f"there is no package and no path {package!r} here.")
+        raise NativeEngineError(f"no installed package and no file named {package!r}.")
     return [Path(folder) for folder in found.submodule_search_locations or ()]

@@ -55,7 +55,7 @@ def describe(
         NativeEngineError: too few or too many GPUs.
     """
     if not 1 <= count <= MOST_GPUS:
-        raise NativeEngineError(f"{count} GPUs: 1 to {MOST_GPUS} are possible.")
+        raise NativeEngineError(f"invalid number of GPUs {count}: use 1 to {MOST_GPUS}.")
     major, minor = model.compute_capability
     figures: dict[str, object] = {
         "name": model.product_name,

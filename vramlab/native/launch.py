@@ -144,11 +144,11 @@ def run(
     """
     again = f"`vramlab native setup --torch {build.release}`"
     if not (build.site / "torch").is_dir():
-        raise NativeEngineError(f"{build.site} has no PyTorch any more: {again}.")
+        raise NativeEngineError(f"PyTorch is missing in {build.site}. Set it up again: {again}")
     if not (build.libraries / CORE).is_file():
         raise NativeEngineError(
-            f"{build.libraries} has no substitutes any more: `vramlab native remove --torch "
-            f"{build.release}`, then {again}."
+            f"the stub libraries are missing in {build.libraries}. Run `vramlab native remove "
+            f"--torch {build.release}`, then {again}."
         )
     with _report_file() as report_file:
         values = environment(build, gpu, count, streams=streams, report_file=report_file, base=base)
@@ -165,7 +165,7 @@ def _report_file() -> Iterator[Path]:
         report_file = Path(folder.name, "calls")
         report.make_file(report_file)
     except OSError as error:
-        raise NativeEngineError(f"there is no room for a temporary file: {error}") from error
+        raise NativeEngineError(f"failed to create a temporary file: {error}") from error
     with folder:
         yield report_file
 
@@ -221,9 +221,9 @@ def try_out(build: Build, libraries: Path) -> None:
         if last.startswith(_MISSING):
             raise NativeEngineError(
                 f"PyTorch {build.torch_version} needs the package {last.removeprefix(_MISSING)}, "
-                "which is not installed here: all but PyTorch itself comes from this environment."
+                "which is not installed in this environment: install it here."
             )
         said = "\n".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
         raise NativeEngineError(
-            f"PyTorch {build.torch_version} does not run on the substitutes:\n{said}"
+            f"PyTorch {build.torch_version} fails with the stub libraries:\n{said}"
         )

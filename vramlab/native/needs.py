@@ -42,7 +42,7 @@ def torch_build(site: Path) -> TorchBuild:
     """
     file = site / "torch" / "version.py"
     if not file.is_file():
-        raise NativeEngineError(f"there is no PyTorch in {site}.")
+        raise NativeEngineError(f"no PyTorch found in {site}.")
     text = file.read_text(encoding="utf-8")
     version = re.search(r"^__version__ = '(.+)'", text, re.MULTILINE)
     cuda = re.search(r"^cuda: Optional\[str\] = '(.+)'", text, re.MULTILINE)
@@ -105,7 +105,7 @@ def needs_of(build: TorchBuild) -> Needs:
             elif symbol.library.startswith(SUBSTITUTED):
                 found[symbol.library].add(symbol)
     if not found:
-        raise NativeEngineError(f"the PyTorch in {build.site} links with no library of CUDA's.")
+        raise NativeEngineError(f"the PyTorch in {build.site} does not link to CUDA libraries.")
     for library_known in LIBRARIES:
         mine = {name for name in unversioned if library_known.has(name)}
         if mine:

@@ -78,9 +78,9 @@ def _text(field: bytes) -> str:
 def as_lines(calls: Sequence[SubstituteCall]) -> list[str]:
     """Say what was refused and assumed; computing calls are what this engine leaves out anyway."""
     headings = {
-        Kind.REFUSED: "refused, as the native engine has no meaning for it:",
-        Kind.ASSUMED: "answered by an assumption:",
-        Kind.FOREIGN: "loaded from elsewhere, beside the substitutes, so nothing is known of it:",
+        Kind.REFUSED: "Unsupported CUDA calls (they returned an error):",
+        Kind.ASSUMED: "CUDA calls answered with an assumption:",
+        Kind.FOREIGN: "Libraries that were loaded instead of the stub libraries (not simulated):",
     }
     lines = []
     for kind, heading in headings.items():

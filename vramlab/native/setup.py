@@ -155,8 +155,8 @@ def check_platform() -> None:
     here = f"{platform.system()} {platform.machine()}"
     if here != "Linux x86_64" or sys.implementation.name != "cpython":
         raise NativeEngineError(
-            "the native engine runs PyTorch's CUDA build for CPython on Linux x86_64; this is "
-            f"{sys.implementation.name} on {here}. The virtual GPU (`vramlab run`) runs anywhere."
+            "the native engine needs CPython on Linux x86_64, but this is "
+            f"{sys.implementation.name} on {here}. Use the portable engine instead (`vramlab run`)."
         )
 
 
@@ -170,14 +170,16 @@ def installed_release() -> str:
         return version("torch").partition("+")[0]
     except PackageNotFoundError:
         raise NativeEngineError(
-            "no PyTorch is installed here, so say which one: --torch 2.11.0"
+            "PyTorch is not installed, so name a version to set up, for example --torch 2.11.0"
         ) from None
 
 
 def _release(version: str) -> str:
     """Return the release that is meant: `2.11` is 2.11.0, as where `vramlab run` names it."""
     if not re.fullmatch(r"\d+\.\d+(\.\d+\w*(\+[\w.]+)?)?", version):
-        raise NativeEngineError(f"{version!r} is no release of PyTorch, such as 2.11.0.")
+        raise NativeEngineError(
+            f"invalid PyTorch version {version!r}: use a release, for example 2.11.0."
+        )
     return version if version.count(".") > 1 else f"{version}.0"
 
 
@@ -215,7 +217,7 @@ def _find_nvrtc(torch: TorchBuild, wanted: bool, report: Callable[[str], None]) 
     package = "nvidia-cuda-nvrtc" + ("-cu12" if major == "12" else "")
     folder = cache.folder() / "sites" / f"{package}-{major}.{minor}"
     if wanted and not folder.is_dir():
-        report(f"fetching {package} {major}.{minor}")
+        report(f"downloading {package} {major}.{minor}")
         needed_bytes = NEEDED_BYTES["nvidia-cuda-nvrtc"]
         folder = fetch(f"{package}=={major}.{minor}.*", folder.name, needed_bytes)
     return next((path.parent for path in folder.glob(f"nvidia/*/lib/libnvrtc.so.{major}")), None)
@@ -233,12 +235,15 @@ def _find_library(
     requirement = bundled(site, package)
     if requirement is None:
         if wanted:
-            raise NativeEngineError(f"this PyTorch's wheel does not say which {package} it needs.")
+            raise NativeEngineError(
+                f"the metadata of this PyTorch wheel names no version of {package}: leave out the "
+                "option for it."
+            )
         return None
     name = requirement.replace("==", "-") + tag
     folder = cache.folder() / "sites" / name
     if wanted and not folder.is_dir():
-        report(f"fetching {requirement}")
+        report(f"downloading {requirement}")
         folder = fetch(requirement, name, NEEDED_BYTES[package])
     return folder if folder.is_dir() else None
 

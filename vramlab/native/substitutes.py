@@ -39,7 +39,7 @@ def compile_all(
         _compile(of_file(file), folder / file, needed, macros, compiler)
     if missing := missing_symbols(needs, folder):
         raise NativeEngineError(
-            f"the substitutes lack {len(missing)} functions that this PyTorch needs: "
+            f"the stub libraries lack {len(missing)} functions that this PyTorch needs: "
             f"{', '.join(missing[:10])}."
         )
 

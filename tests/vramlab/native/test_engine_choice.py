@@ -72,7 +72,7 @@ class TestAuto:
 
     def test_the_report_says_which_version_is_missing(self) -> None:
         put("2.11.0")
-        assert choose("auto") == Choice(False, "PyTorch 2.13 is not set up for the native one")
+        assert choose("auto") == Choice(False, "the native engine has no PyTorch 2.13 set up")
 
     def test_another_pythons_is_not_taken(self) -> None:
         put("2.13.0", python="cp39")
@@ -87,7 +87,7 @@ class TestAuto:
     def test_what_only_the_virtual_gpu_has_decides(self) -> None:
         put("2.13.0")
         chosen = choose("auto", portable_only="--on-value error")
-        assert chosen == Choice(False, "--on-value error is for this one alone")
+        assert chosen == Choice(False, "--on-value error works only there")
 
 
 @pytest.mark.usefixtures("set_up")
@@ -100,7 +100,9 @@ class TestToldWhich:
         put("2.13.0")
         with pytest.raises(NativeEngineError, match=r"no PyTorch 2\.9 is set up .*--torch 2\.9`"):
             choose("native", "2.9")
-        with pytest.raises(NativeEngineError, match="--on-value error is for --engine portable"):
+        with pytest.raises(
+            NativeEngineError, match="--on-value error works only on the portable engine"
+        ):
             choose("native", portable_only="--on-value error")
 
     def test_native_without_a_version_is_the_installed_one_or_the_newest(self) -> None:
@@ -114,7 +116,9 @@ class TestToldWhich:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(choice.ENVIRONMENT, "nativ")
-        with pytest.raises(NativeEngineError, match="'nativ' is no engine: auto, portable, native"):
+        with pytest.raises(
+            NativeEngineError, match="invalid engine 'nativ': use one of auto, portable, native"
+        ):
             choose(choice.default_engine())
 
     def test_within_the_engine_nothing_is_started_again(

@@ -152,7 +152,9 @@ def a_site(folder: Path, text: str) -> Path:
 def test_another_platform_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    with pytest.raises(NativeEngineError, match=r"Linux x86_64; this is cpython on Darwin arm64"):
+    with pytest.raises(
+        NativeEngineError, match=r"Linux x86_64, but this is cpython on Darwin arm64"
+    ):
         native.set_up("2.11.0")
 
 
@@ -166,7 +168,7 @@ def test_without_a_compiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
 
 def test_a_compiler_that_is_none_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O2")
-    with pytest.raises(NativeEngineError, match="CC is 'no-such-compiler -O2'"):
+    with pytest.raises(NativeEngineError, match="CC='no-such-compiler -O2'"):
         compiler.find_compiler()
 
 
@@ -179,7 +181,7 @@ def test_ziglang_is_taken_where_there_is_no_other(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("release", ["2", "latest", "2.11.0; rm", "2.11+cu130"])
 def test_what_is_no_release_is_refused(release: str, compiler: tuple[str, ...]) -> None:
-    with pytest.raises(NativeEngineError, match=r"no release of PyTorch, such as 2\.11\.0"):
+    with pytest.raises(NativeEngineError, match=r"invalid PyTorch version"):
         native.set_up(release)
 
 
@@ -196,7 +198,7 @@ def test_what_the_command_says_is_missing_can_be_asked_for(pip: Pip, cache: Path
 
 def test_a_full_disk_is_told_with_its_size(monkeypatch, cache: Path) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**30))
-    with pytest.raises(NativeEngineError, match=r"has 1\.0 GiB left, .* takes 2\.5 GiB"):
+    with pytest.raises(NativeEngineError, match=r"has only 1\.0 GiB .* needs 2\.5 GiB"):
         fetch.fetch("torch===2.11.0", "torch-2.11.0", 5 * 2**29)
     assert unfinished(cache) == []
 
@@ -204,7 +206,7 @@ def test_a_full_disk_is_told_with_its_size(monkeypatch, cache: Path) -> None:
 def test_a_python_without_pip_is_told(monkeypatch) -> None:
     """As `uv venv` makes it."""
     monkeypatch.setattr(fetch.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(NativeEngineError, match=r"this Python has none: .* -m ensurepip"):
+    with pytest.raises(NativeEngineError, match=r"needs pip, .* -m ensurepip"):
         fetch.fetch("torch===2.11.0", "torch-2.11.0", 1)
 
 
@@ -254,7 +256,9 @@ def test_a_wheel_for_the_cpu_leaves_nothing(pip: Pip, cache: Path, compiler) -> 
     """Kept, it would be found in the cache the next time, wherever pip looks then."""
     text = "__version__ = '9.9.9+cpu'\ncuda: Optional[str] = None\n"
     pip.gives("torch-9.9.9.whl", a_wheel({"torch/version.py": text}))
-    with pytest.raises(NativeEngineError, match=r"pip takes torch-9\.9\.9\.whl, .* without CUDA"):
+    with pytest.raises(
+        NativeEngineError, match=r"pip downloaded torch-9\.9\.9\.whl .* without CUDA"
+    ):
         native.set_up("9.9.9")
     assert unfinished(cache) == []
     assert not (cache / "sites").exists()
@@ -423,7 +427,7 @@ def test_a_folders_pytorch_of_another_version_or_python_is_refused(
 
 
 def test_a_folder_without_pytorch_is_refused(tmp_path: Path, compiler) -> None:
-    with pytest.raises(NativeEngineError, match="there is no PyTorch in"):
+    with pytest.raises(NativeEngineError, match="no PyTorch found in"):
         native.set_up(site=tmp_path)
 
 
@@ -432,7 +436,7 @@ def test_a_file_that_is_no_library_is_named(tmp_path: Path) -> None:
     (site / "torch" / "lib").mkdir()
     (site / "torch" / "lib" / "libc10.so").write_text("version https://git-lfs")
     assert torch_build(site).cuda_version == 13000
-    with pytest.raises(NativeEngineError, match=r"libc10\.so is no shared library"):
+    with pytest.raises(NativeEngineError, match=r"libc10\.so is not a shared library"):
         needs_of(torch_build(site))
 
 
@@ -444,7 +448,8 @@ def test_versions_are_found_by_their_beginning(cache: Path) -> None:
     assert native.find("2.9") == old
     for version in ("2.1", "2.13.0"):  # not a beginning; for another Python
         with pytest.raises(
-            NativeEngineError, match=rf"{version} is set up .*\(2\.9\.1\+cu128, 2\.11\.0\+cu130 is"
+            NativeEngineError,
+            match=rf"{version} is set up .*\(set up: 2\.9\.1\+cu128, 2\.11\.0\+cu130\)",
         ):
             native.find(version)
 
@@ -547,7 +552,7 @@ def test_a_pytorch_that_is_gone_is_told(cache: Path, tmp_path: Path, capsys) -> 
     script.write_text("")
     shutil.rmtree(a_build(cache).site)
     assert cli.main(["native", "run", str(script)]) == 2
-    assert "has no PyTorch any more" in capsys.readouterr().err
+    assert "PyTorch is missing in" in capsys.readouterr().err
 
 
 def test_substitutes_that_are_gone_are_told(cache: Path, tmp_path: Path, capsys) -> None:
@@ -555,7 +560,7 @@ def test_substitutes_that_are_gone_are_told(cache: Path, tmp_path: Path, capsys)
     script.write_text("")
     shutil.rmtree(a_build(cache).libraries)
     assert cli.main(["native", "run", str(script)]) == 2
-    assert "has no substitutes any more: `vramlab native remove" in capsys.readouterr().err
+    assert "Run `vramlab native remove" in capsys.readouterr().err
 
 
 def test_a_program_is_ended_with_its_command(cache: Path, tmp_path: Path) -> None:

@@ -269,5 +269,5 @@ def test_a_package_without_cuda_and_one_that_is_not_there_are_told(tmp_path: Pat
     (tmp_path / "lib").mkdir()
     with pytest.raises(NativeEngineError, match="json has no library that uses CUDA"):
         missing_for("json", a_build(tmp_path / "lib"))
-    with pytest.raises(NativeEngineError, match="there is no package and no path 'no_such'"):
+    with pytest.raises(NativeEngineError, match="no installed package and no file named 'no_such'"):
         missing_for("no_such", a_build(tmp_path / "lib"))

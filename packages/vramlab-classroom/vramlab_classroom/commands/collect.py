@@ -28,19 +28,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `collect` to the command line."""
     parser = subparsers.add_parser(
         "collect",
-        help="take in submissions from a folder or an LMS's zip",
-        description="Take in submissions: what Canvas or Moodle gave for download, or a folder "
-        "with <student>/<assignment>/ or <student>/. They go to autograder/submitted/; what is "
-        "not taken is listed with its reason. Ends with status 1 if there is any.",
+        help="collect submissions from a folder or an LMS's zip",
+        description="Collect submissions from a Canvas or Moodle download, or from a folder with "
+        "<student>/<assignment>/ or <student>/, into autograder/submitted/. Rejected files are "
+        "listed with the reason. The exit status is 1 if any file was rejected.",
+        examples=("vramlab collect submissions.zip --assignment 02",),
     )
     add_source(parser)
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="take submissions even if those that are there are not older",
+        help="replace collected submissions even if they are newer",
     )
     parser.add_argument(
-        "--db", metavar="URL", help="the gradebook, which knows due dates (default: the course's)"
+        "--db", metavar="URL", help="gradebook with the due dates (default: the course's gradebook)"
     )
     parser.set_defaults(run=run)
 
@@ -71,16 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def add_source(parser: argparse.ArgumentParser) -> None:
     """Add what says where submissions come from."""
-    parser.add_argument("source", type=Path, help="the folder or zip")
+    parser.add_argument("source", type=Path, help="folder or zip with the submissions")
     parser.add_argument(
         "--assignment",
-        help="what they are for, such as 02; by default the names of files and folders say it",
+        help="assignment of the submissions, such as 02 (default: from file and folder names)",
     )
     parser.add_argument(
         "--from",
         dest="layout",
         choices=("canvas", "moodle", "folder"),
-        help="how names say who handed in what; found out by itself",
+        help="naming scheme of the files (default: detected)",
     )
 
 

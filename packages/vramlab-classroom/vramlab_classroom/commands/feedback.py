@@ -17,12 +17,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "feedback",
         help="pack feedback pages for Canvas or Moodle",
-        description="Pack the feedback pages on the submissions in a download, under the names "
-        "that the notebooks have there: Canvas and Moodle then know whose they are. Ends with "
-        "status 1 if there is no feedback on some of them.",
+        description="Pack the feedback pages for a download of submissions into a zip, named like "
+        "the submitted notebooks, so that Canvas and Moodle assign them to students. The exit "
+        "status is 1 if some submissions have no feedback.",
+        examples=("vramlab feedback submissions.zip --output feedback.zip",),
     )
     add_source(parser)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the zip to write")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="zip file to write")
     parser.set_defaults(run=run)
 
 

@@ -33,49 +33,57 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `grade` to the command line."""
     parser = subparsers.add_parser(
         "grade",
-        help="grade what a class has submitted",
-        description="Grade everything in autograder/submitted/, into nbgrader's gradebook, with "
-        "feedback pages. What was graded before, and has not changed, is kept: a run that was "
-        "interrupted goes on where it was. Ends with status 0 if everything has a score, with 1 "
-        "if a human has to look at something.",
+        help="grade the submissions of a class",
+        description="Grade all submissions in autograder/submitted/, write the scores to "
+        "nbgrader's gradebook, and create feedback pages. Unchanged submissions keep their scores, "
+        "so an interrupted run continues where it stopped. The exit status is 0 if every "
+        "submission has a score, and 1 if some need manual grading.",
         allow_abbrev=False,
+        examples=("vramlab grade 02", "vramlab grade --students 'b*' --workers 4"),
     )
     parser.add_argument(
         "assignments",
         nargs="*",
         metavar="ASSIGNMENT",
-        help="number or name, such as 02 or 02_pages_and_blocks (default: all that were submitted)",
+        help="assignment to grade, such as 02 or 02_pages_and_blocks (default: all submitted)",
     )
     parser.add_argument(
-        "--students", nargs="+", default=[], metavar="NAME", help="only these; patterns such as b*"
+        "--students",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="students to grade; patterns such as 'b*' are allowed (default: all)",
     )
     parser.add_argument(
         "--workers",
         type=at_least_one,
         metavar="N",
-        help="processes on this machine (default: one per CPU)",
+        help="number of worker processes (default: one per CPU)",
     )
     parser.add_argument(
         "--cluster",
         metavar="ADDRESS",
-        help="scheduler of a Dask cluster, such as tcp://head:8786, instead of this machine",
+        help="Dask scheduler to grade on, such as tcp://head:8786 (default: this machine)",
     )
     parser.add_argument(
         "--db",
         metavar="URL",
-        help="the gradebook, such as postgresql://teacher@host/course (default: VRAMLAB_GRADEBOOK, "
-        "else what autograder/nbgrader_config.py says)",
+        help="gradebook, such as postgresql://teacher@host/course (default: $VRAMLAB_GRADEBOOK, or "
+        "the one in autograder/nbgrader_config.py)",
     )
     parser.add_argument(
         "--sandbox",
         metavar="KIND",
-        help="bubblewrap, docker, podman or limits (default: bubblewrap if it works, else limits)",
+        help="sandbox for submissions: bubblewrap, docker, podman or limits (default: bubblewrap "
+        "if it works, else limits)",
     )
     parser.add_argument(
-        "--image", default="vramlab", help="of the container (default: %(default)s)"
+        "--image",
+        default="vramlab",
+        help="container image for docker and podman (default: %(default)s)",
     )
-    parser.add_argument("--again", action="store_true", help="grade what is graded already, too")
-    parser.add_argument("--no-feedback", action="store_true", help="make no feedback pages")
+    parser.add_argument("--again", action="store_true", help="grade unchanged submissions again")
+    parser.add_argument("--no-feedback", action="store_true", help="do not create feedback pages")
     parser.set_defaults(run=run)
 
 

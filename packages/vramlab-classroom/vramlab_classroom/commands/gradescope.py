@@ -18,30 +18,41 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `gradescope` to the command line."""
     parser = subparsers.add_parser(
         "gradescope",
-        help="make an autograder for Gradescope",
-        description="Make the zip that Gradescope wants as an autograder; or grade one submission "
-        "and write its results.json, as that autograder does.",
+        help="create an autograder for Gradescope",
+        description="Create an autograder zip for Gradescope, or grade one submission like that "
+        "autograder and write results.json.",
+        examples=("vramlab gradescope pack 02",),
     )
     steps = parser.add_subparsers(title="steps", metavar="STEP", required=True)
-    packing = steps.add_parser("pack", help="make the autograder zip of an exercise")
-    packing.add_argument("exercise", help="its number or name, such as 02")
+    packing = steps.add_parser(
+        "pack",
+        help="create the autograder zip of an exercise",
+        description="Create the autograder zip of an exercise.",
+        examples=("vramlab gradescope pack 02 --index https://download.pytorch.org/whl/cpu",),
+    )
+    packing.add_argument("exercise", help="number or name of the exercise, such as 02")
     packing.add_argument(
-        "-o", "--output", type=Path, help="the zip; by default gradescope-EXERCISE.zip"
+        "-o", "--output", type=Path, help="zip file to write (default: gradescope-EXERCISE.zip)"
     )
     packing.add_argument(
         "--index",
         metavar="URL",
-        help="where pip also looks for packages: the index of PyTorch's builds without CUDA, as "
-        "its install page names it, spares several GiB",
+        help="additional package index for pip; PyTorch's CPU index saves several GiB",
     )
     packing.set_defaults(run=_pack)
-    running = steps.add_parser("run", help="grade one submission; write its results.json")
-    running.add_argument("exercise", help="its number or name, such as 02")
-    running.add_argument("--submission", type=Path, required=True, help="the folder handed in")
-    running.add_argument(
-        "--seed", type=Path, required=True, help="a file with the seed of the hidden cases"
+    running = steps.add_parser(
+        "run",
+        help="grade one submission and write results.json",
+        description="Grade one submission and write results.json.",
     )
-    running.add_argument("--output", type=Path, required=True, help="the results.json to write")
+    running.add_argument("exercise", help="number or name of the exercise, such as 02")
+    running.add_argument(
+        "--submission", type=Path, required=True, help="folder with the submission"
+    )
+    running.add_argument(
+        "--seed", type=Path, required=True, help="file with the seed of the hidden cases"
+    )
+    running.add_argument("--output", type=Path, required=True, help="results.json to write")
     running.set_defaults(run=_run)
 
 

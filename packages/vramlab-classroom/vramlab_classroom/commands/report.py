@@ -19,21 +19,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "report",
         help="show how a class did on an assignment",
-        description="Show how a class did on an assignment that was graded: points, how many "
-        "solved each task, what wrong answers have in common, what needs a human, who is late; of "
-        "a workshop also its board: the fewest bytes, and the fewest steps.",
+        description="Show how a class did on a graded assignment: points, solved tasks, common "
+        "mistakes, late submissions, and submissions that need manual grading. For a workshop, "
+        "also show the leaderboards for fewest bytes and fewest steps.",
+        examples=("vramlab report 02", "vramlab report 02 --output report.html"),
     )
-    parser.add_argument("assignment", help="its number or name, such as 02")
+    parser.add_argument("assignment", help="number or name of the assignment, such as 02")
     parser.add_argument(
-        "-o", "--output", type=Path, help="write it as a page (HTML), instead of printing it"
+        "-o", "--output", type=Path, help="HTML file to write (default: print as text)"
     )
-    parser.add_argument(
-        "--db", metavar="URL", help="the gradebook (default: that of the course's settings)"
-    )
+    parser.add_argument("--db", metavar="URL", help="gradebook (default: the course's gradebook)")
     parser.add_argument(
         "--names",
         action="store_true",
-        help="say on the boards of workshops who has which place (default: how many have it)",
+        help="show names on the leaderboards of workshops (default: only counts)",
     )
     parser.set_defaults(run=run)
 

@@ -21,26 +21,30 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `scores` to the command line."""
     parser = subparsers.add_parser(
         "scores",
-        help="write the scores of a class as CSV",
-        description="Write the scores in the gradebook as CSV, one line for each student and "
-        "assignment. What could not be graded is an empty field with its reason, never 0. For "
-        "Canvas and Moodle, scores are filled into a file that these exported.",
+        help="export the scores of a class as CSV",
+        description="Export the scores in the gradebook as CSV, one line per student and "
+        "assignment. A submission that could not be graded gets an empty field and a reason, never "
+        "0. For Canvas and Moodle, the scores are filled into a file exported from there.",
+        examples=(
+            "vramlab scores 02 --output scores.csv",
+            "vramlab scores --canvas gradebook.csv --output filled.csv",
+        ),
     )
-    parser.add_argument("assignment", nargs="*", help="name or number, such as 02; by default all")
-    parser.add_argument("-o", "--output", type=Path, help="the file to write; by default, print")
+    parser.add_argument(
+        "assignment", nargs="*", help="number or name of the assignment, such as 02 (default: all)"
+    )
+    parser.add_argument("-o", "--output", type=Path, help="CSV file to write (default: print)")
     target = parser.add_mutually_exclusive_group()
     target.add_argument(
-        "--canvas", type=Path, metavar="FILE", help="a gradebook exported by Canvas (CSV)"
+        "--canvas", type=Path, metavar="FILE", help="gradebook exported from Canvas (CSV)"
     )
     target.add_argument(
         "--moodle",
         type=Path,
         metavar="FILE",
-        help="a grading worksheet exported by Moodle, of one assignment",
+        help="grading worksheet of one assignment, exported from Moodle",
     )
-    parser.add_argument(
-        "--db", metavar="URL", help="the gradebook; by default that of the course's settings"
-    )
+    parser.add_argument("--db", metavar="URL", help="gradebook (default: the course's gradebook)")
     parser.set_defaults(run=run)
 
 

@@ -21,15 +21,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `check` to the command line."""
     parser = subparsers.add_parser(
         "check",
-        help="judge your answers to an exercise",
-        description="Judge the answers in an exercise notebook on the cases that learners may "
-        "see. Ends with status 0 if every task is solved, else 1.",
+        help="check your answers to an exercise",
+        description="Check the answers in an exercise notebook with the visible test cases. The "
+        "exit status is 0 if every task is solved, else 1.",
+        examples=("vramlab check 02",),
     )
-    parser.add_argument("exercise", help="its number or name, such as 02 or 02_pages_and_blocks")
+    parser.add_argument(
+        "exercise", help="number or name of the exercise, such as 02 or 02_pages_and_blocks"
+    )
     parser.add_argument(
         "--notebook",
         type=Path,
-        help="the notebook; by default exercises/NAME/NAME.ipynb, here or in a folder above",
+        metavar="FILE",
+        help="notebook to check (default: exercises/NAME/NAME.ipynb in this folder or a parent)",
     )
     parser.set_defaults(run=run)
 

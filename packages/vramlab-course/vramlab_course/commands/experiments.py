@@ -27,25 +27,34 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `experiments` to the command line."""
     parser = subparsers.add_parser(
         "experiments",
-        help="list the documents' experiments, or run one",
-        description="List the documents' experiments. `vramlab experiments run NAME` runs one.",
+        help="list or run the experiments of the course's source documents",
+        description="List the experiments of the course's source documents, or run one with "
+        "`vramlab experiments run NAME`.",
+        examples=("vramlab experiments", "vramlab experiments run three-linear --gpu T4"),
     )
     parser.set_defaults(run=run, action="list")
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     one = actions.add_parser(
         "run",
-        help="run an experiment and print predicted, measured and published side by side",
-        description="Run an experiment: on the virtual GPU its figures were published for, or, "
-        "with --gpu, on another one.",
+        help="run an experiment and compare predicted, measured and published numbers",
+        description="Run an experiment and print predicted, measured and published numbers side "
+        "by side.",
+        examples=("vramlab experiments run three-linear --gpu T4",),
     )
-    one.add_argument("name", help="an experiment, such as three-linear")
-    one.add_argument("--gpu", help="a GPU of `vramlab gpus`, or `real` for this machine's own")
+    one.add_argument("name", help="name of the experiment, such as three-linear")
+    one.add_argument(
+        "--gpu",
+        metavar="NAME",
+        help="GPU as listed by `vramlab gpus`, or `real` for this machine's GPU (default: the "
+        "GPU of the published numbers)",
+    )
     one.add_argument(
         "--torch-version",
-        help=f"the PyTorch whose rules a virtual GPU given by --gpu follows: {KNOWN} (default: the "
-        "installed one, whose autograd runs in any case)",
+        metavar="VERSION",
+        help=f"PyTorch version to simulate with --gpu: {KNOWN} (default: the installed version, "
+        "whose autograd always runs)",
     )
-    one.add_argument("--json", action="store_true", help="print the outcome as JSON, in bytes")
+    one.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
     one.set_defaults(run=run, action="run")
 
 

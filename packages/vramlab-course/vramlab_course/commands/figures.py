@@ -19,12 +19,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `figures` to the command line."""
     parser = subparsers.add_parser(
         "figures",
-        help="hold the documents' figures against predictions and measurements",
-        description="Run every experiment under the conditions its figures were published under, "
-        "and print published, predicted and measured with the difference and its reason. The exit "
-        "status is 1 if there is a difference without one.",
+        help="compare published numbers with predictions and measurements",
+        description="Run every experiment under the conditions of its publication, and compare "
+        "published, predicted and measured numbers. Each difference is explained. The exit status "
+        "is 1 if a difference has no explanation.",
+        examples=("vramlab figures",),
     )
-    parser.add_argument("--markdown", action="store_true", help="print a table for a README")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     parser.set_defaults(run=run)
 
 

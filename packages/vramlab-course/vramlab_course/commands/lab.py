@@ -27,32 +27,33 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb `lab` to the command line."""
     parser = subparsers.add_parser(
         "lab",
-        help="put lessons and exercises into a folder, and open JupyterLab there",
-        description="Put the lessons and exercises of this version into a folder of yours and open "
-        "JupyterLab there. Where they are already, they are brought up to date; what you have "
-        "written in stays as it is, and a newer version is put beside it.",
+        help="copy lessons and exercises to a folder and open JupyterLab",
+        description="Copy the lessons and exercises to a folder and open JupyterLab there. If the "
+        "folder exists, update it. Notebooks you have changed are kept; their new versions are "
+        "saved next to them.",
+        examples=("vramlab lab", "vramlab lab --language zh my-course"),
     )
     parser.add_argument(
         "folder",
         nargs="?",
         type=Path,
         default=Path(_DEFAULT),
-        help="where; it is made if it is not there (default: %(default)s, here)",
+        help="target folder, created if missing (default: %(default)s)",
     )
     parser.add_argument(
         "--language",
         choices=languages(),
-        help="of lessons and exercises (default: that which the folder has, or else en); what is "
-        "not translated comes in English",
+        help="language of lessons and exercises (default: that of the folder, or en); notebooks "
+        "without a translation are in English",
     )
     parser.add_argument("--no-open", action="store_true", help="do not open JupyterLab")
     parser.add_argument(
         "--teach",
         action="store_true",
-        help="show nbgrader's menu and its tools for teachers (default: hide them)",
+        help="show nbgrader's menu for teachers (default: hidden)",
     )
     parser.add_argument(
-        "jupyter", nargs="*", metavar="...", help="behind --: what JupyterLab gets besides"
+        "jupyter", nargs="*", metavar="...", help="options for JupyterLab, after a --"
     )
     parser.set_defaults(run=run)
 
