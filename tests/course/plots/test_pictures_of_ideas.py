@@ -102,7 +102,7 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
             page_tokens=16,
             page_bytes=MIB,
         ),
-        "What texts share is there once: 3 MiB instead of 4 MiB",
+        "A shared prefix is stored once: 3 MiB instead of 4 MiB",
         ("Anna", "20 tokens", "all pages", "dashed: free; a page takes 1 MiB"),
     ),
     "routing": (
@@ -114,7 +114,7 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
         # 2 x 8 x 128, 2 x 2 x 128, 2 x 128 and 512 + 64 numbers
         lambda: draw_kept_heads(8, 128, groups=2, latent=512, rotary=64),
         "Fewer heads keep less, and a latent for all of them 576 instead of 2,048",
-        ("kept: 2,048 numbers", "kept: 512 numbers", "kept: 256 numbers", "kept: 576 numbers"),
+        ("2,048 numbers", "512 numbers", "256 numbers", "576 = 512 + 64 numbers"),
     ),
     "tiles": (
         # 1024 * 1024 * 4 B of scores, 64 tiles of 128 * 128 * 4 B; 128 * 64 * 2 B of queries
@@ -249,6 +249,14 @@ def test_stages_of_zero_are_as_wide_as_their_bytes() -> None:
     areas = [patch for patch in picture.axes[0].patches if isinstance(patch, Rectangle)]
     gib = [area.get_width() / areas[0].get_width() * 8 for area in areas]
     assert gib == pytest.approx([8, 8, 16, 8, 8, 4, 8, 2, 4, 2, 2, 4])
+
+
+def test_kept_heads_are_as_wide_as_their_numbers() -> None:
+    """Eight heads of 2 x 128, two groups, one head, a latent of 512, a rotary key of 64."""
+    picture = draw_kept_heads(8, 128, groups=2, latent=512, rotary=64)
+    boxes = [patch for patch in picture.axes[0].patches if patch.get_height() == 0.4]
+    numbers = [box.get_width() / boxes[0].get_width() * 256 for box in boxes]
+    assert numbers == pytest.approx([256] * (8 + 2 + 1) + [512, 64])
 
 
 @pytest.mark.parametrize(

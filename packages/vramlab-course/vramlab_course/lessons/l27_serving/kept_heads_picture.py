@@ -12,7 +12,7 @@ from vramlab_course.plots.style import CATEGORY_LOOKS, Look
 
 _QUERY, _KEPT = Look(style.PALE), CATEGORY_LOOKS[Category.ACTIVATIONS]
 _LATENT = _KEPT.paler(0.5)
-_WIDTH_IN = 1.8
+_WIDTH_IN, _GAP_IN = 1.8, 0.03
 _MOST_HEADS = 8
 
 
@@ -31,7 +31,9 @@ class KeptHeads:
 def draw_kept_heads(
     heads: int, head_size: int, groups: int, latent: int, rotary: int, *, title: str = ""
 ) -> Picture:
-    """Draw four kinds of attention: query heads above, below them what is kept.
+    """Draw four kinds of attention: query heads above, below them the KV cache of a token.
+
+    One scale for all four: a box is as wide as it has numbers.
 
     Args:
         heads: query heads, a multiple of `groups`; few enough to draw.
@@ -50,20 +52,22 @@ def draw_kept_heads(
     kinds = _kinds(heads, head_size, groups, latent, rotary)
     diagram = Diagram(2.2, title or _finding(kinds))
     step = _WIDTH_IN / heads
+    inch_each = box_width_in(heads, head_size) / (2 * head_size)
     for column, kind in enumerate(kinds):
         left = 0.3 + column * 2.2
         middle = left + _WIDTH_IN / 2
         diagram.write(middle, 2.05, kind.name, small=False, bold=True)
-        tops = _draw_kept(diagram, kind, left, latent, rotary)
+        tops = _draw_kept(diagram, kind, left, (latent, rotary), inch_each)
         for head in range(heads):
             box = diagram.box(left + head * step, 1.5, step - 0.05, 0.3, "Q", _QUERY)
             diagram.line(box.bottom, tops[head * len(tops) // heads], 0.8)
-        diagram.write(middle, 0.45, f"kept: {kind.numbers:,} numbers", bold=True)
+        parts = "" if kind.kv_heads else f" = {latent:,} + {rotary:,}"
+        diagram.write(middle, 0.45, f"{kind.numbers:,}{parts} numbers", bold=True)
     diagram.write(
         4.5,
         0.12,
-        "of each token, in each layer; queries are not kept; "
-        f"beside the latent: a rotary key for all heads, {rotary}",
+        "of each token, in each layer, are cached: widths to scale. MLA: a latent, and a thin "
+        "rotary key for all heads",
     )
     return diagram.finish(
         describe_kept_heads(heads, head_size, groups, latent, rotary, title=title)
@@ -87,19 +91,38 @@ def describe_kept_heads(
     )
 
 
+def box_width_in(heads: int, head_size: int) -> float:
+    """Return how wide one head's keys and values are drawn, in inches.
+
+    Args:
+        heads: query heads; as many boxes stand side by side for MHA.
+        head_size: numbers of a head's key, or value.
+
+    Raises:
+        ValueError: a head without numbers has no width.
+    """
+    if head_size < 1:
+        raise ValueError(f"a head of {head_size} numbers cannot be drawn; it needs at least 1")
+    return (_WIDTH_IN - (heads - 1) * _GAP_IN) / heads
+
+
 def _draw_kept(
-    diagram: Diagram, kind: KeptHeads, left: float, latent: int, rotary: int
+    diagram: Diagram, kind: KeptHeads, left: float, latent: tuple[int, int], inch_each: float
 ) -> list[tuple[float, float]]:
-    """Draw what is kept; give the points that query heads are joined to."""
+    """Draw what is kept; give the points that query heads are joined to.
+
+    Args:
+        latent: numbers of the latent, and of the rotary key beside it.
+        inch_each: width of one number.
+    """
     if not kind.kv_heads:
-        share = latent / (latent + rotary)
-        box = diagram.box(left, 0.7, _WIDTH_IN * share - 0.05, 0.4, f"latent, {latent}", _LATENT)
-        width = _WIDTH_IN * (1 - share)
-        text = style.fits_in(str(rotary), width)
-        diagram.box(left + _WIDTH_IN * share, 0.7, width, 0.4, text, _KEPT)
+        widths = [numbers * inch_each for numbers in latent]
+        x = left + (_WIDTH_IN - sum(widths) - _GAP_IN) / 2
+        box = diagram.box(x, 0.7, widths[0], 0.4, style.fits_in("latent", widths[0]), _LATENT)
+        diagram.area(x + widths[0] + _GAP_IN, 0.7, widths[1], 0.4, _KEPT, edged=True)
         return [box.top]
     step = _WIDTH_IN / kind.kv_heads
-    width = min(step, 0.5) - 0.05
+    width = inch_each * kind.numbers / kind.kv_heads
     return [
         diagram.box(left + number * step + (step - width) / 2, 0.7, width, 0.4, "K\nV", _KEPT).top
         for number in range(kind.kv_heads)
