@@ -39,6 +39,17 @@ def test_in_pieces_there_are_those_of_a_piece() -> None:
     assert memory.kept_bytes == 512
 
 
+def test_transformers_own_loss_has_five_in_forward_and_seven_in_all() -> None:
+    """Bf16 logits count once; their float32 copy, its log-softmax and gradients count twice."""
+    memory = measure_loss(1024, sizes=SMALL, transformers=True)
+    logits = logits_bytes(1024, 4096)
+    labels_bytes = 4 * 8 * 1024  # padded and shifted
+    assert 0 <= memory.forward_peak_bytes - (1 + 2 + 2) * logits < TINY_BYTES + labels_bytes
+    assert 0 <= memory.peak_bytes - (1 + 2 + 2 + 2) * logits < TINY_BYTES + labels_bytes
+    with pytest.raises(ValueError, match="no pieces, not 8"):
+        measure_loss(1024, pieces=8, sizes=SMALL, transformers=True)
+
+
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_what_is_sent_is_what_formulas_say(ranks: int) -> None:
     part = 1 * 8 * (2048 // ranks) * 64 * 2

@@ -1,4 +1,4 @@
-"""A cross-entropy in pieces: the logits of all tokens are never there at once."""
+"""A cross-entropy in pieces, which never has the logits of all tokens at the same time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from torch.utils.checkpoint import checkpoint
 
 
 def whole_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Give the mean cross-entropy of (tokens, width) against targets (tokens), as it is written."""
+    """Return the mean cross-entropy of hidden (tokens, width) and targets (tokens)."""
     return functional.cross_entropy(functional.linear(hidden, weight), targets)
 
 
+def transformers_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss as transformers' causal language models compute it, and their logits.
+
+    `ForCausalLMLoss` casts the logits to float32, and the model's output holds the logits until
+    the backward pass is over (transformers 5.23.0, loss/loss_utils.py).
+    """
+    from transformers.loss.loss_utils import ForCausalLMLoss
+
+    logits = functional.linear(hidden, weight)
+    return ForCausalLMLoss(logits, targets, len(weight)), logits
+
+
 def chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, pieces: int) -> Tensor:
-    """Give the same in pieces; each is computed again in the backward pass."""
+    """Return the same, piece by piece; the backward pass recomputes each piece."""
 
     def summed(part: Tensor, weight: Tensor, goals: Tensor) -> Tensor:
         return functional.cross_entropy(functional.linear(part, weight), goals, reduction="sum")

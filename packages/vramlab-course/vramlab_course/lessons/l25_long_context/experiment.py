@@ -20,7 +20,11 @@ from vramlab_course.experiments.outcome import Difference, Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial, expected
-from vramlab_course.lessons.l25_long_context.chunked_loss import chunked_loss, whole_loss
+from vramlab_course.lessons.l25_long_context.chunked_loss import (
+    chunked_loss,
+    transformers_loss,
+    whole_loss,
+)
 from vramlab_course.lessons.l25_long_context.context_parallel import (
     ring_attention,
     ulysses_attention,
@@ -73,8 +77,22 @@ class LossMemory:
     """The most at any moment; gradients of output and head are in it."""
 
 
-def measure_loss(tokens: int, pieces: int = 0, sizes: Sizes = LLAMA_8B) -> LossMemory:
-    """Measure the loss of a text in bfloat16: as it is written, or in pieces, on a roomy GPU."""
+def measure_loss(
+    tokens: int, pieces: int = 0, sizes: Sizes = LLAMA_8B, *, transformers: bool = False
+) -> LossMemory:
+    """Measure the loss of a sequence in bfloat16, on a GPU with plenty of memory.
+
+    Args:
+        tokens: length of the sequence.
+        pieces: into which the loss is cut; 0 for the whole.
+        sizes: of the model.
+        transformers: measure the loss of transformers' models instead of our own.
+
+    Raises:
+        ValueError: transformers' loss is not cut into pieces.
+    """
+    if transformers and pieces:
+        raise ValueError(f"transformers' loss has no pieces, not {pieces}; leave pieces at 0")
     with VirtualGPU(ROOMY, torch_version=RULES):
         hidden, head = (
             torch.zeros(rows, sizes.width, dtype=torch.bfloat16, device="cuda", requires_grad=True)
@@ -84,15 +102,18 @@ def measure_loss(tokens: int, pieces: int = 0, sizes: Sizes = LLAMA_8B) -> LossM
         _meet_cublas()
         before_bytes = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        loss = (
-            chunked_loss(hidden, head, targets, pieces)
-            if pieces
-            else whole_loss(hidden, head, targets)
-        )
+        logits = None
+        if transformers:
+            loss, logits = transformers_loss(hidden, head, targets)
+        elif pieces:
+            loss = chunked_loss(hidden, head, targets, pieces)
+        else:
+            loss = whole_loss(hidden, head, targets)
         kept_bytes = torch.cuda.memory_allocated() - before_bytes
         forward_bytes = torch.cuda.max_memory_allocated() - before_bytes
         loss.backward()
         peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
+        del logits  # a model's output holds them until here
     return LossMemory(kept_bytes, forward_bytes, peak_bytes)
 
 
