@@ -460,6 +460,7 @@ def _features(run: Run, features: object) -> list[torch.Tensor]:
     batches = run.case["batches"]
     if not isinstance(features, tuple | list) or len(features) != batches:
         raise NotFixed(f"It fits, but does not give a list of {batches} tensors any more.")
+    run.require_stayed(MIB, "Everything has to stay on the GPU: which hidden state comes first?")
     return [
         on_host(feature, f"It fits, but item {index} is no tensor on the GPU any more.")
         for index, feature in enumerate(features)
