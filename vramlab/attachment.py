@@ -146,8 +146,8 @@ def _named_by_environment(wanted: str) -> tuple[str, int | None]:
         return name, None
     if not number.isascii() or not number.isdecimal() or int(number) < 1:
         raise ValueError(
-            f"invalid {ENVIRONMENT}={wanted!r}: after the colon stands how many GPUs there are, "
-            f"for example {ENVIRONMENT}={name}:2"
+            f"invalid {ENVIRONMENT}={wanted!r}: put the number of GPUs after the colon, for "
+            f"example {ENVIRONMENT}={name}:2"
         )
     return name, int(number)
 

@@ -168,7 +168,7 @@ def _explain_unknown(name: str) -> str:
     wanted = _parts(name)
     family = _distinct(found for spelling, found in _spellings() if wanted in _parts(spelling))
     if 0 < len(family) <= _MOST_NAMED:
-        hint = f"It could be {_either(family)}: say which."
+        hint = f"Did you mean {_either(family)}?"
     else:
         nearest = _nearest(_NOMINAL_SIZE.sub(" ", name))
         hint = f"Closest: {', '.join(nearest)}." if nearest else ""
@@ -188,7 +188,7 @@ def _nearest(name: str) -> list[str]:
 def _explain_unknown_profile(gpu: GPUModel, profile: str, known: Iterable[Slice]) -> str:
     have = ", ".join(one.name for one in known)
     if not have:
-        return f"No MIG profiles of {gpu.name} are known, so not {profile!r} either."
+        return f"{gpu.name} has no MIG profiles, so {profile!r} is invalid: leave it out."
     return f"{gpu.name} has no MIG profile {profile!r}. It has: {have}."
 
 

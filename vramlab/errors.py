@@ -1,18 +1,18 @@
-"""Every error that vramlab raises on purpose.
+"""Errors that vramlab raises on purpose.
 
     VramlabError
     ├── UnknownGPUError            also a ValueError: no GPU of that name in the catalogue
-    ├── GPUFigureError             also a ValueError: a figure for a GPU that cannot be
-    ├── UnknownTorchVersionError   also a ValueError: a torch_version that is none
-    ├── AllocatorConfigError       also a ValueError: PYTORCH_CUDA_ALLOC_CONF cannot be understood
+    ├── GPUFigureError             also a ValueError: an invalid number for a GPU
+    ├── UnknownTorchVersionError   also a ValueError: an invalid torch_version
+    ├── AllocatorConfigError       also a ValueError: an invalid PYTORCH_CUDA_ALLOC_CONF
     ├── OutOfDeviceMemory          an allocator could not serve a request
-    ├── AllocatorInvariantError    an allocator's books do not balance: a fault of vramlab's own
-    ├── NoValuesError              also a RuntimeError: a value was asked of a tensor that has none
-    ├── NeedsMoreGPUs              also a RuntimeError: there are too few GPUs, or too few processes
+    ├── AllocatorInvariantError    an allocator's state is inconsistent: a bug in vramlab
+    ├── NoValuesError              also a RuntimeError: a read of a tensor without values
+    ├── NeedsMoreGPUs              also a RuntimeError: there are too few GPUs or processes
     └── UnsupportedOnVirtualGPU    also a NotImplementedError: the virtual GPU does not model this
 
-A program that runs on a virtual GPU meets torch's own exceptions wherever a real GPU would raise
-them: `OutOfDeviceMemory` reaches it as `torch.cuda.OutOfMemoryError`, with torch's words.
+Programs on a virtual GPU get PyTorch's exceptions wherever a real GPU would raise them:
+`OutOfDeviceMemory` reaches them as `torch.cuda.OutOfMemoryError` with PyTorch's message.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class UnknownGPUError(VramlabError, ValueError):
 
 
 class GPUFigureError(VramlabError, ValueError):
-    """A figure that a caller gives for a GPU is unknown, or cannot have that value."""
+    """A number for a GPU has an unknown name or an invalid value."""
 
 
 class UnknownTorchVersionError(VramlabError, ValueError):
-    """A torch_version is no version of PyTorch; the message says how one is written."""
+    """A torch_version is not a PyTorch version; the message shows the format."""
 
 
 class AllocatorConfigError(VramlabError, ValueError):
-    """An allocator setting is unknown or has a value that it cannot take."""
+    """An allocator setting is unknown or has an invalid value."""
 
 
 class OutOfDeviceMemory(VramlabError):
-    """An allocator could not serve a request, even after giving back its cache.
+    """An allocator could not serve a request, even after freeing its cache.
 
     Attributes:
-        requested_bytes: what the program asked for.
-        segment_bytes: what would have been asked of the driver (PyTorch's "Tried to allocate").
+        requested_bytes: Bytes the program requested.
+        segment_bytes: Bytes PyTorch would have requested from the driver ("Tried to allocate").
     """
 
     def __init__(self, message: str, *, requested_bytes: int, segment_bytes: int) -> None:
@@ -53,15 +53,15 @@ class OutOfDeviceMemory(VramlabError):
 
 
 class AllocatorInvariantError(VramlabError):
-    """An allocator's books do not balance. The message holds the numbers that disagree."""
+    """An allocator's state is inconsistent. The message has the numbers that disagree."""
 
 
 class NoValuesError(VramlabError, RuntimeError):
-    """A value was asked of a tensor that has a size and a place, but no values."""
+    """A value was read from a tensor on a virtual GPU, which has no values."""
 
 
 class NeedsMoreGPUs(VramlabError, RuntimeError):
-    """A program is for more GPUs than this process has. The message says how to get them."""
+    """A program needs more GPUs than this process has. The message says how to get them."""
 
 
 class UnsupportedOnVirtualGPU(VramlabError, NotImplementedError):

@@ -53,7 +53,7 @@ def with_figures(
             )
         if figure in given:
             raise GPUFigureError(
-                f"{figure} of {gpu.name} is given twice: {setting!r} is the second"
+                f"{figure} of {gpu.name} is set twice: remove {setting!r} or the other one"
             )
         given[figure] = _value(figure, text, setting, type(getattr(gpu, figure)))
         written.append(f"{name}={text}")
@@ -65,7 +65,7 @@ def with_figures(
             changed = {**of_capability(given["compute_capability"]), **changed}
         except ValueError as unknown:
             shown = "{}.{}".format(*given["compute_capability"])
-            raise GPUFigureError(f"compute capability {shown} is unknown: {unknown}") from None
+            raise GPUFigureError(f"unknown compute capability {shown}: {unknown}") from None
     name = ",".join((gpu.name, *written))
     source = f"given: {', '.join(written)}"
     result = replace(
@@ -86,8 +86,8 @@ def _figure(gpu: GPUModel, name: str, setting: str) -> str:
     fitting = [one for one in FIGURES if wanted in (one, *map(one.removesuffix, _UNITS))]
     if not fitting:
         raise GPUFigureError(
-            f"no figure named {name!r} in {setting!r}; some are memory, context, multiprocessors "
-            f"and memory_bandwidth: `vramlab gpus {gpu.name}` lists all"
+            f"invalid {setting!r}: unknown name {name!r}; use memory, context, multiprocessors, "
+            f"memory_bandwidth, or another name listed by `vramlab gpus {gpu.name}`"
         )
     return fitting[0]
 
@@ -133,7 +133,7 @@ def _number(figure: str, text: str, setting: str) -> int:
             raise ValueError
     except (ValueError, InvalidOperation):
         raise GPUFigureError(
-            f"invalid {setting!r}: {figure} is a whole number, such as 114 or 3.35e12"
+            f"invalid {setting!r}: {figure} must be an integer, such as 114 or 3.35e12"
         ) from None
     return int(value)
 

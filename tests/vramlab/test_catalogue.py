@@ -87,7 +87,7 @@ def test_every_name_of_a_gpu_finds_that_gpu(gpu: catalogue.GPUModel) -> None:
     except UnknownGPUError as unknown:
         found = str(unknown)
         assert len(alike) > 1
-        assert "say which" in found
+        assert "Did you mean" in found
     assert any(name in found for name in alike)
 
 
@@ -107,7 +107,7 @@ def test_a_gpu_is_not_taken_for_its_relative() -> None:
     ],
 )
 def test_a_name_of_several_gpus_asks_which(typed: str, could_be: str) -> None:
-    with pytest.raises(UnknownGPUError, match=f"It could be {could_be}: say which"):
+    with pytest.raises(UnknownGPUError, match=rf"Did you mean {could_be}\?"):
         catalogue.find(typed)
 
 
@@ -436,7 +436,7 @@ def test_an_unknown_profile_lists_the_gpus() -> None:
         UnknownGPUError, match=r"^A30 has no MIG profile '1g\.5gb'\. It has: 1g\.6gb,"
     ):
         catalogue.find("A30-1g.5gb")
-    with pytest.raises(UnknownGPUError, match=r"^No MIG profiles of T4 are known"):
+    with pytest.raises(UnknownGPUError, match="T4 has no MIG profiles"):
         catalogue.find("T4-1g.5gb")
 
 
@@ -477,15 +477,15 @@ def test_a_compute_capability_brings_what_follows_from_it() -> None:
         ("memory=-1GiB", "invalid 'memory=-1GiB': invalid size '-1GiB'"),
         ("memory=", "invalid 'memory=': invalid size ''"),
         ("memory=100MiB", "the context of 534 MiB leaves nothing of 100 MiB of memory"),
-        ("memory=9GiB,memory=8GiB", "total_bytes of H100 is given twice: 'memory=8GiB'"),
+        ("memory=9GiB,memory=8GiB", "total_bytes of H100 is set twice: remove 'memory=8GiB'"),
         ("nvml_total=9GiB", "programs cannot have 79.179 GiB of memory if NVML counts 9 GiB"),
-        ("sms=many", "invalid 'sms=many': multiprocessors is a whole number, such as 114"),
-        ("sms=1.5", "invalid 'sms=1.5': multiprocessors is a whole number"),
-        ("sms=inf", "invalid 'sms=inf': multiprocessors is a whole number"),
+        ("sms=many", "invalid 'sms=many': multiprocessors must be an integer, such as 114"),
+        ("sms=1.5", "invalid 'sms=1.5': multiprocessors must be an integer"),
+        ("sms=inf", "invalid 'sms=inf': multiprocessors must be an integer"),
         ("sms=none", "invalid 'sms=none': every GPU has multiprocessors"),
         ("compute_capability=9", "invalid 'compute_capability=9': write .* like 9.0"),
-        ("compute_capability=8.5", "compute capability 8.5 is unknown: the known ones are 7.0,"),
-        ("colour=green", "no figure named 'colour' in 'colour=green'.*`vramlab gpus H100` lists"),
+        ("compute_capability=8.5", "unknown compute capability 8.5: the known ones are 7.0,"),
+        ("colour=green", "invalid 'colour=green': unknown name 'colour'.*`vramlab gpus H100`"),
         ("60GiB", "invalid '60GiB' after H100: write figure=value, such as memory=60GiB"),
         ("product_name=", "invalid 'product_name=': the name is empty"),
     ],

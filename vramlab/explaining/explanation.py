@@ -138,7 +138,7 @@ class Explanation:
     def __str__(self) -> str:
         """Return the report as text."""
         if not self.gpus:
-            return f"{self.path}: no GPU holds or held anything\n"
+            return f"{self.path}: no GPU memory was allocated\n"
         return "\n\n".join("\n".join(_text(gpu)) for gpu in self.gpus) + "\n"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -255,15 +255,17 @@ def _times(count: int) -> str:
 def _text(gpu: GPUExplanation) -> Iterator[str]:
     yield from _headline(gpu)
     yield ""
-    yield f"{Table('Allocated at that moment', ('for', 'GiB', 'blocks'), _rows(gpu.categories))}"
+    header: tuple[str, ...] = ("category", "GiB", "blocks")
+    yield f"{Table('Allocated at that moment', header, _rows(gpu.categories))}"
     yield ""
     lines = gpu.lines[:LINES_SHOWN]
-    header = ("line", "GiB", "blocks", "for")
-    yield f"{Table('Lines that allocated most of it', header, _rows(lines, True))}"
+    header = ("line", "GiB", "blocks", "category")
+    yield f"{Table('Lines that allocated most', header, _rows(lines, True))}"
     for growth in gpu.growing[:LARGEST_LINES]:
         yield (
-            f"Growing: {growth.line} keeps {growth.blocks} blocks, {_gib(growth.size_bytes)}, one "
-            f"more every {growth.events_between} events. Is something appended to a list?"
+            f"Possible leak: {growth.line} allocated {growth.blocks} blocks that were never freed "
+            f"({_gib(growth.size_bytes)}), one every {growth.events_between} events. Does it "
+            "append tensors to a list?"
         )
     if gpu.outcomes:
         yield ""
@@ -299,18 +301,18 @@ def _headline(gpu: GPUExplanation) -> Iterator[str]:
     else:
         share = gpu.unused_bytes / gpu.reserved_bytes if gpu.reserved_bytes else 0
         at = f" at {where}" if gpu.events else ", without a trace"
-        yield f"cuda:{gpu.device}: peak of allocated memory{at}: {_gib(gpu.allocated_bytes)}"
+        yield f"cuda:{gpu.device}: peak allocated memory{at}: {_gib(gpu.allocated_bytes)}"
         yield (
             f"  reserved then: {_gib(gpu.reserved_bytes)}, of which {share:.0%} is unallocated; "
-            f"reserved at most: {_gib(gpu.peak_reserved_bytes)}"
+            f"peak reserved: {_gib(gpu.peak_reserved_bytes)}"
         )
     if gpu.retries:
         yield (
             f"  PyTorch released its cache {_times(gpu.retries)} to serve a request "
-            f"({_gib(gpu.released_bytes)} in all); each time waits for the GPU"
+            f"({_gib(gpu.released_bytes)} in total); each release waits for the GPU"
         )
     if gpu.older_bytes:
-        yield f"  the trace begins with {_gib(gpu.older_bytes)} allocated before it"
+        yield f"  {_gib(gpu.older_bytes)} were allocated before the trace began"
 
 
 def _settings(gpu: GPUExplanation) -> Iterator[str]:
@@ -327,16 +329,16 @@ def _settings(gpu: GPUExplanation) -> Iterator[str]:
             )
         )
     header = ("setting", "peak reserved", "least memory", "retries", "fits")
-    caption = "The same requests under other allocator settings, replayed (GiB)"
+    caption = "The same allocations replayed under other allocator settings (GiB)"
     yield f"{Table(caption, header, tuple(rows))}"
     yield (
-        "peak reserved: with memory to spare; least memory: the least that serves every request; "
-        "retries: how often the cache is released; retries and fits: on this GPU"
+        "peak reserved: on a GPU with unlimited memory; least memory: smallest GPU memory that is "
+        "enough; retries: releases of the cache on this GPU; fits: on this GPU"
     )
     if not gpu.is_replayed:
         yield (
-            "The replay of the recorded setting does not reserve exactly what was recorded: the "
-            "trace begins in the middle, or uses private pools. Take the table as an estimate."
+            "The table is an estimate: a replay with the recorded setting does not reserve exactly "
+            "what was recorded, because the trace is incomplete or uses private pools."
         )
 
 
@@ -357,7 +359,7 @@ def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
     if better:
         best = min(better, key=lambda each: (each.retries or 0, each.settings))
         what = (
-            "serves every request on the same GPU"
+            "avoids the out-of-memory error on this GPU"
             if gpu.failed_line
             else f"releases the cache {_times(best.retries or 0)}, not {recorded.retries}"
         )
@@ -368,13 +370,13 @@ def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
                 "torch.cuda.set_per_process_memory_fraction(0.99)"
             )
     elif gpu.failed_line:
-        yield "no allocator setting serves the request on this GPU"
+        yield "no allocator setting avoids the out-of-memory error on this GPU"
     if searched:
         least = min(searched, key=lambda each: (each.smallest_bytes or 0, each.settings))
         fitting = _smallest_gpu(least.smallest_bytes or 0)
         if fitting:
             yield (
-                f"the smallest common GPU that suffices is {fitting} "
+                f"the smallest common GPU with enough memory is {fitting} "
                 f"({_gib(least.smallest_bytes or 0)} with {least.settings or 'the defaults'})"
             )
 
@@ -403,8 +405,8 @@ def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
         line = next(each for each in gpu.lines if each.category == Category.ACTIVATIONS)
         yield (
             f"activation checkpointing: {_gib(activations)} are activations, "
-            f"{_gib(line.size_bytes)} of them from {line.name}. In evaluation, torch.no_grad() "
-            "keeps none of them"
+            f"{_gib(line.size_bytes)} of them from {line.name}. For evaluation, torch.no_grad() "
+            "saves none"
         )
     states = by_category.get(Category.STATES, 0)
     if states > worth:

@@ -233,7 +233,7 @@ def _nothing_found(text: str) -> str:
     if "would exceed per_process_memory_fraction limit" in text:
         return (
             "PyTorch refused the request because of per_process_memory_fraction, without further "
-            "numbers. Raise that fraction in PYTORCH_CUDA_ALLOC_CONF, or need less"
+            "numbers. Raise that fraction in PYTORCH_CUDA_ALLOC_CONF, or use less memory"
         )
     if "outofmemory" in "".join(text.split()).lower():
         return (
@@ -383,14 +383,14 @@ def explain_reading(message: OutOfMemory, suggested: Reading) -> str:
             )
         case Reading.LIMIT:
             return (
-                f"The program may have {format_bytes(message.capacity_bytes)} of "
-                f"{format_bytes(message.total_bytes)}. Raise the limit that "
-                "set_per_process_memory_fraction sets, or need less."
+                f"The program may use only {format_bytes(message.capacity_bytes)} of "
+                f"{format_bytes(message.total_bytes)}. Raise the limit set with "
+                "set_per_process_memory_fraction, or use less memory."
             )
         case Reading.SEGMENT_RESERVE:
             return (
-                f"One expandable segment may be {format_bytes(message.segment_reserve_bytes or 0)} "
-                f"large, and the request of {request} does not fit into it. Raise or unset "
+                f"The request of {request} does not fit into one expandable segment, which is "
+                f"limited to {format_bytes(message.segment_reserve_bytes or 0)}. Raise or unset "
                 "expandable_segments_reserve and expandable_segments_reserve_by_class in "
                 "PYTORCH_CUDA_ALLOC_CONF."
             )
@@ -398,35 +398,36 @@ def explain_reading(message: OutOfMemory, suggested: Reading) -> str:
             return (
                 f"About {format_bytes(_foreign_bytes(message))} belong to other processes, and "
                 f"several ranks report GPU {message.device}. If they see the same GPUs, each must "
-                "call torch.cuda.set_device(local_rank) before it makes a tensor."
+                "call torch.cuda.set_device(local_rank) before it creates a tensor."
             )
         case Reading.OTHER_PROCESSES:
             return (
                 f"About {format_bytes(_foreign_bytes(message))} belong to other processes. Without "
                 f"them, the request of {request} would have fitted. Run nvidia-smi on that machine "
-                "and end what should not be there."
+                "and end processes that should not use the GPU."
             )
         case Reading.FRAGMENTATION:
             return (
-                f"PyTorch caches {format_bytes(message.cached_bytes)}, and {missing} were missing: "
-                "enough in total, but no piece was large enough. Try "
+                f"{missing} were missing, although PyTorch's cache had "
+                f"{format_bytes(message.cached_bytes)}: no free block was large enough. Try "
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PyTorch 2.1 or later)."
             )
         case Reading.PRIVATE_POOLS:
             return (
                 f"{format_bytes(message.private_pools_bytes or 0)} are free in private pools, "
                 "which only their CUDA graphs can use. Capture fewer graphs, let them share a "
-                "pool, or run without them (torch.compile without mode='reduce-overhead')."
+                "pool, or do not use graphs (torch.compile without mode='reduce-overhead')."
             )
         case Reading.FREE_SUFFICED:
             return (
                 f"The request of {request} was smaller than what was free when the message was "
-                "written. Another process may have freed memory in between, or addresses ran out."
+                "written. Another process may have freed memory in between, or the address space "
+                "ran out."
             )
         case Reading.FULL:
             cached = (
-                f" The cache of {format_bytes(message.cached_bytes)} would not have been enough: "
-                "this is not fragmentation alone."
+                f" PyTorch's cache of {format_bytes(message.cached_bytes)} would not have been "
+                "enough, so fragmentation is not the only cause."
                 if message.cached_bytes
                 else ""
             )
@@ -446,7 +447,13 @@ def parts(message: OutOfMemory) -> list[tuple[str, int, str]]:
     taken_bytes = sum(size_bytes for _, size_bytes, _ in named)
     rest = "other processes and the driver"
     if message.knows_own:
-        named.append(("+", max(0, message.own_bytes - taken_bytes), "the rest of this process"))
+        named.append(
+            (
+                "+",
+                max(0, message.own_bytes - taken_bytes),
+                "CUDA context and other memory of this process",
+            )
+        )
         rest_bytes = message.others_bytes
     else:
         rest_bytes = max(0, message.total_bytes - message.free_bytes - taken_bytes)
@@ -516,12 +523,13 @@ def as_text(messages: Sequence[OutOfMemory], path: str) -> str:
         ]
     lines += [
         "",
-        "A message does not say which lines hold the memory. Add these lines before the model is "
-        "made (PyTorch 2.1 or later;",
-        "with several ranks, a file name for each), and run again:",
+        "The message does not say which lines allocated the memory. To find out, record a memory "
+        "snapshot: add these lines before",
+        "you create the model (PyTorch 2.1 or later; with several ranks, one file name per rank), "
+        "and run again:",
         "",
         *(f"    {line}" for line in SNAPSHOT_LINES),
         "",
-        "then: vramlab explain snapshot.pickle",
+        "Then run: vramlab explain snapshot.pickle",
     ]
     return "\n".join(lines)

@@ -59,14 +59,14 @@ def summary_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
         )
     skipped = len(comparisons) - len(compared)
     if skipped:
-        yield f"skipped: {skipped}, which the recording has no result of"
+        yield f"skipped: {skipped} entries without a result in the recording"
     used = {number.known for number in numbers}
     for name, why, source in names_and_reasons():
         if name in used:
             yield f"known difference {name}: {why} ({source})"
     unexplained = [each.entry for each in compared if each.unexplained]
     if unexplained:
-        yield f"differ for no known reason: {len(unexplained)}: {', '.join(unexplained)}"
+        yield f"unexplained differences: {len(unexplained)}: {', '.join(unexplained)}"
 
 
 def _number_line(number: Number) -> str:

@@ -76,7 +76,7 @@ def test_an_unknown_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) ->
     assert vramlab("gpus", "A100") == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "It could be A100-40GB, A100-80GB, " in captured.err
+    assert "Did you mean A100-40GB, A100-80GB, " in captured.err
 
 
 def test_a_bad_figure_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,7 +209,7 @@ def test_what_cannot_be_is_said_before_torch_is_imported() -> None:
         (("gpt2", "--layers", "0"), "0 layers are too few for 1 pipeline stages"),
         (
             ("gpt2", "--gpu", "A100"),
-            "It could be A100-40GB, A100-80GB, A100-PCIE-40GB or A100-PCIE-80GB: say which.",
+            "Did you mean A100-40GB, A100-80GB, A100-PCIE-40GB or A100-PCIE-80GB?",
         ),
         (("gpt2", "--gpu", "H100,memory=60GB"), "invalid size '60GB': use a binary unit"),
         (("gpt2", "--zero", "2"), "ZeRO-2 needs several data-parallel ranks, but data is 1"),

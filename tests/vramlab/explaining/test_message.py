@@ -226,7 +226,7 @@ def test_the_text_ends_with_how_to_record_a_snapshot() -> None:
     assert shown.startswith("oom.log: 1 out-of-memory message\n")
     assert "  Likely: fragmentation.\n" in shown
     assert "    torch.cuda.memory._record_memory_history()\n" in shown
-    assert shown.endswith("then: vramlab explain snapshot.pickle")
+    assert shown.endswith("vramlab explain snapshot.pickle")
 
 
 @pytest.mark.parametrize(

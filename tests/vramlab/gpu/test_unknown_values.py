@@ -88,19 +88,17 @@ def beside_one_that_was_written() -> Tensor:
 def test_unknown_values_are_errors(
     gpu: VirtualGPU, name: str, read: Callable[[Tensor], object]
 ) -> None:
-    with pytest.raises(NoValuesError, match="a virtual GPU keeps sizes and places of tensors"):
+    with pytest.raises(NoValuesError, match="a virtual GPU keeps the sizes of tensors"):
         read(UNKNOWN[name]())
 
 
 def test_the_error_says_what_and_what_to_do(gpu: VirtualGPU) -> None:
     with pytest.raises(NoValuesError) as caught:
         torch.rand(2, 3, device="cuda").sum().item()
-    assert str(caught.value) == (
-        "item() of a torch.float32 tensor of shape () on cuda:0: a virtual GPU keeps sizes and "
-        "places of tensors, not their values. Leave this line out, or guard it; for small programs "
-        "whose values matter use VirtualGPU(..., values=True); `vramlab run` answers nan and 0 "
-        "instead."
-    )
+    said = str(caught.value)
+    assert said.startswith("item() of a torch.float32 tensor of shape () on cuda:0: ")
+    assert "VirtualGPU(..., values=True)" in said
+    assert "`vramlab run`" in said
     assert isinstance(caught.value, RuntimeError)
 
 

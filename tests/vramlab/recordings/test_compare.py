@@ -71,7 +71,7 @@ def test_a_stage_that_differs_is_named(make_recording: Recorder, capsys: Capture
         f"    forward 2: peak: {recorded:,} B recorded, {forward.peak_bytes:,} B virtual: -4,096 B"
     ) in printed
     assert f"worst: {TRAINING}, peak of 'forward 2': {-4096 / recorded:+.2%} (-4,096 B)" in printed
-    assert f"differ for no known reason: 1: {TRAINING}" in printed
+    assert f"unexplained differences: 1: {TRAINING}" in printed
 
 
 def test_the_allocation_that_differs_is_named(make_recording: Recorder, capsys: Capture) -> None:
@@ -306,7 +306,7 @@ def test_kept_numbers_name_a_difference_of_places_alone(
     assert "[segment-order]" in capsys.readouterr().out
     rewrite(kept, TRAINING, stages=stages, requests="0" * 16)
     assert main(["compare", str(kept.path)]) == 1
-    assert f"differ for no known reason: 1: {TRAINING}" in capsys.readouterr().out
+    assert f"unexplained differences: 1: {TRAINING}" in capsys.readouterr().out
 
 
 def test_another_block_in_use_is_no_difference_of_places(

@@ -63,9 +63,8 @@ def other_machine(record: StorageRecord, attached: Machine) -> RuntimeError:
     assert record.machine is not None
     return RuntimeError(
         f"a tensor of VirtualGPU({record.machine.devices[0].model.name!r}) is used while "
-        f"VirtualGPU({attached.devices[0].model.name!r}) is attached, which is another machine: "
-        "copy the tensor with .cpu() and then .cuda(), or attach one VirtualGPU with several GPUs "
-        "(count=2)"
+        f"VirtualGPU({attached.devices[0].model.name!r}) is attached: copy the tensor with .cpu() "
+        "and then .cuda(), or attach one VirtualGPU with several GPUs (count=2)"
     )
 
 
@@ -208,9 +207,9 @@ def no_values(what: str, tensor: torch.Tensor | None = None) -> NoValuesError:
     if tensor is not None:
         of = f" of a {tensor.dtype} tensor of shape {tuple(tensor.shape)} on {device_name(tensor)}"
     return NoValuesError(
-        f"{what}{of}: a virtual GPU keeps sizes and places of tensors, not their values. Leave "
-        "this line out, or guard it; for small programs whose values matter use "
-        "VirtualGPU(..., values=True); `vramlab run` answers nan and 0 instead."
+        f"{what}{of}: a virtual GPU keeps the sizes of tensors, not their values. Remove or guard "
+        "this line; for small programs, use VirtualGPU(..., values=True) to compute values; or use "
+        "`vramlab run`, where reads return nan or 0."
     )
 
 
