@@ -5,6 +5,12 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import gelu
 
+from vramlab import VirtualGPU
+from vramlab_course.lessons.l26_mixture_of_experts.experiment import (
+    dense_growth_bytes,
+    layer_parts,
+)
+from vramlab_course.lessons.l26_mixture_of_experts.formulas import MoELayer
 from vramlab_course.lessons.l26_mixture_of_experts.moe import MoE, crowd, spread
 
 
@@ -30,3 +36,14 @@ def test_an_even_spread_and_a_crowd() -> None:
     counts = crowd(4096, 8, 0.5).flatten().bincount().tolist()
     assert (counts[0], sum(counts)) == (2048, 8192)
     assert all(len(set(pair)) == 2 for pair in crowd(100, 4, 0.5).tolist())
+
+
+def test_a_dense_layer_saves_its_hidden_tensors_alone() -> None:
+    """64 rows of 256 before and after GELU, and an output of 128, in float32."""
+    with VirtualGPU("A100-40GB"):
+        assert dense_growth_bytes(64, 128, 256) == 4 * 64 * (256 + 256 + 128)
+        dense = layer_parts(64, 128, 256, 1, 0)
+        experts = layer_parts(64, 128, 256, 8, 2)
+    assert list(dense) == list(experts)
+    assert sum(dense.values()) == 4 * 64 * (256 + 256 + 128)
+    assert sum(experts.values()) == MoELayer(64, 128, 256, 8, 2).growth_bytes

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from vramlab.cuda_rules.sizes import block_bytes, tensor_bytes
 from vramlab.measure.counters import unsplit_remainder_bytes
 from vramlab.programs.alone import alone, refuse_real_gpu
 from vramlab_course.experiments.outcome import Difference, Outcome
@@ -202,6 +203,46 @@ def counted(model: Switch) -> int:
 
 def _numbers(modules: Iterable[nn.Module]) -> int:
     return sum(part.numel() for module in modules for part in module.parameters())
+
+
+def dense_growth_bytes(tokens: int, width: int, inner: int) -> int:
+    """Measure what a dense feed-forward layer leaves allocated: its hidden tensors and output."""
+    with torch.device("cuda"):
+        layer = nn.Sequential(
+            nn.Linear(width, inner, bias=False), nn.GELU(), nn.Linear(inner, width, bias=False)
+        )
+        x = torch.zeros(tokens, width, requires_grad=True)
+    with torch.no_grad():
+        layer(x)  # cuBLAS has its workspace from here on
+    before_bytes = torch.cuda.memory_allocated()
+    y = layer(x)
+    growth_bytes = torch.cuda.memory_allocated() - before_bytes
+    del y
+    return growth_bytes
+
+
+def layer_parts(tokens: int, width: int, inner: int, experts: int, top_k: int) -> dict[str, int]:
+    """Return what a layer's forward pass leaves, by tensor; of a dense layer if `top_k` is 0.
+
+    The dense layer is measured on the attached GPU; experts are counted, as "moe-layer" measures.
+    """
+    output_bytes = block_bytes(tensor_bytes((tokens, width), "float32"))
+    if not top_k:
+        return {
+            "router": 0,
+            "copies of tokens": 0,
+            "hidden tensors": dense_growth_bytes(tokens, width, inner) - output_bytes,
+            "outputs of experts, twice": 0,
+            "output": output_bytes,
+        }
+    kept = MoELayer(tokens, width, inner, experts, top_k).kept()
+    return {
+        "router": kept["router"],
+        "copies of tokens": kept["copies of tokens"],
+        "hidden tensors": kept["hidden, before the activation"] + kept["hidden, after it"],
+        "outputs of experts, twice": kept["outputs of experts"] + kept["the same, weighted"],
+        "output": output_bytes,
+    }
 
 
 CROWD = 0.5
