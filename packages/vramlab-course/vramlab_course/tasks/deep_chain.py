@@ -7,6 +7,7 @@ from typing import Any
 
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
+from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run, room
@@ -14,6 +15,10 @@ from vramlab_course.tasks.results import parameters_of, require_close, to_host
 
 WIDTH = 512
 WEIGHT_BYTES = 4 * WIDTH * WIDTH
+MOST_OFF = 5e-6
+"""Of all weights together, relative to their size. A step of AdamW decays them by 1e-3 * 1e-2 =
+1e-5, which is less than a single weight may be off."""
+
 ROWS = 8
 """Of a batch: its activations are next to nothing beside a weight."""
 
@@ -53,6 +58,12 @@ def training(
             rtol=0,
             atol=same,
         )
+        off = float((run.results - expected).norm() / expected.norm())
+        if off > MOST_OFF:
+            raise NotFixed(
+                f"It fits, but all weights together are {off:.1e} of their size off. Are optimizers "
+                "and their settings the same, weight decay included?"
+            )
 
     return Repair(
         gpu=GPU("T4", values=True),
