@@ -24,7 +24,7 @@ PREDICTIONS = {
             "PyTorch's AdamW has states of the parameter's dtype: here bfloat16, not float32.": (
                 lambda measured: measured * 10 / 6
             ),
-            "Nothing is in float32 here: gradients and states are in bfloat16, too.": (
+            "Here adapters, gradients and states are in bfloat16. (PEFT would use float32.)": (
                 lambda measured: measured * 12 / 6
             ),
         },
