@@ -71,11 +71,11 @@ def asks(rule: str) -> Callable[[Callable[[], Iterator[OpCall]]], None]:
 def op_call(function: Callable[..., Any], *operands: Any, also: str = "") -> OpCall:
     """Name a call by its op and operands."""
     name = str(function).removeprefix("aten.").removesuffix(".default")
-    told = [_told(operand) for operand in operands]
-    return OpCall(f"{name}({', '.join(told)}){also}", function, operands)
+    described = [_described(operand) for operand in operands]
+    return OpCall(f"{name}({', '.join(described)}){also}", function, operands)
 
 
-def _told(operand: Any) -> str:
+def _described(operand: Any) -> str:
     if isinstance(operand, torch.dtype):
         return str(operand).removeprefix("torch.")
     return str(operand)

@@ -72,7 +72,7 @@ class Report:
         """
         if not self.estimate.value_reads:
             return ""
-        heading = "Lines that read values from the GPU. None are computed, so they got nan or 0:"
+        heading = "These lines read values that a virtual GPU does not compute (they got nan or 0):"
         reads = (f"  {line} ({how})" for how, line in self.estimate.value_reads)
         return "\n".join([heading, *reads])
 

@@ -319,8 +319,8 @@ class _Followed:
 
     def __init__(self) -> None:
         self.allocator = FollowedAllocator()
-        self._untold: deque[Mapping[str, Any]] = deque()
-        self._told = 0  # allocations and frees
+        self._unprocessed: deque[Mapping[str, Any]] = deque()
+        self._processed = 0  # allocations and frees
         self._counted = 0
         self._before_reset = 0
         self.allocated_bytes = 0
@@ -329,7 +329,7 @@ class _Followed:
     @property
     def unread(self) -> int:
         """Allocations and frees that have not been told."""
-        return self._counted - self._told
+        return self._counted - self._processed
 
     def counted(self, index: int) -> int:
         """Allocations and frees so far, also if the program resets torch's counters."""
@@ -352,23 +352,23 @@ class _Followed:
     def has_grown(self, watch: PeakWatch) -> bool:
         """Return whether there was a peak that a watch has not seen."""
         seen_bytes = _peaks(watch)
-        return bool(self._untold) or any(map(operator.gt, self.peak_bytes, seen_bytes))
+        return bool(self._unprocessed) or any(map(operator.gt, self.peak_bytes, seen_bytes))
 
     def go_on_with(self, segments: list[dict[str, Any]], rules: SplitRules) -> None:
         """Leave out what is untold."""
         self.allocator.go_on_with(segments, rules)
-        self._told = self._counted
+        self._processed = self._counted
 
     def take(self, new: Iterable[Mapping[str, Any]]) -> None:
         """Take the entries that are new."""
-        self._untold.extend(new)
+        self._unprocessed.extend(new)
 
     def tell(self, snapshot: Mapping[str, Any], count: int | None = None) -> None:
         """Tell of entries until so many allocations and frees were told; None: of all."""
-        while self._untold and (count is None or self._told < count):
-            entry = self._untold.popleft()
+        while self._unprocessed and (count is None or self._processed < count):
+            entry = self._unprocessed.popleft()
             self.allocator.follow(entry, snapshot)
-            self._told += entry["action"] in COUNTED
+            self._processed += entry["action"] in COUNTED
 
 
 def _peaks(watch: PeakWatch) -> tuple[int, int]:

@@ -80,14 +80,14 @@ class Overseer:
         self._limit_seconds = seconds
         self._began: float | None = None
         self._over = threading.Event()
-        self._telling = threading.Lock()
-        self._told = False
+        self._reporting = threading.Lock()
+        self._is_reported = False
         self._patches = Patches()
         self._handlers: dict[int, Any] = {}
         self._wakeup: int | None = None  # what was there before; None: this changed nothing
-        self._asked: Stopped | None = None
+        self._stop_request: Stopped | None = None
         self._raised: weakref.ref[Stopped] | None = None
-        self._asked_at = 0.0
+        self._stop_requested_at = 0.0
         self._received_last: tuple[int, float] | None = None
         self._thread = threading.Thread(target=self._look_after, daemon=True)
         # The C code that receives a signal writes a byte there, whatever the main thread does.
@@ -118,7 +118,7 @@ class Overseer:
 
     def withdraw(self) -> None:
         """Put back signal handlers and `os._exit`."""
-        self._told = True
+        self._is_reported = True
         if self in _active:
             _active.remove(self)
             self._patches.undo()
@@ -148,9 +148,9 @@ class Overseer:
 
     def tell(self, ending: Ending) -> None:
         """Give the report, unless that is done; wait until it is done."""
-        with self._telling:
-            if not self._told:
-                self._told = True
+        with self._reporting:
+            if not self._is_reported:
+                self._is_reported = True
                 self._report(ending)
                 if self._notice is not None:
                     self._notice.close()
@@ -168,23 +168,23 @@ class Overseer:
             signal.signal(number, self._handlers[number])
             os.kill(os.getpid(), number)
             return
-        if self._told or self._telling.locked():
+        if self._is_reported or self._reporting.locked():
             return
         self._received_last = None  # Python code runs: the main thread is not stuck
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         if number != _TIME_IS_UP:
-            self._ask(signal.Signals(number).name, _EXIT_SIGNAL + number)
-        if self._asked is not None:
-            raise self._another(self._asked)
+            self._request_stop(signal.Signals(number).name, _EXIT_SIGNAL + number)
+        if self._stop_request is not None:
+            raise self._another(self._stop_request)
 
-    def _ask(self, by: str, status: int) -> None:
-        if self._asked is None:
-            self._asked = Stopped(by, status)
-            self._asked_at = time.monotonic()
+    def _request_stop(self, by: str, status: int) -> None:
+        if self._stop_request is None:
+            self._stop_request = Stopped(by, status)
+            self._stop_requested_at = time.monotonic()
 
-    def _another(self, asked: Stopped) -> Stopped:
-        stopped = Stopped(asked.by, asked.status)
+    def _another(self, request: Stopped) -> Stopped:
+        stopped = Stopped(request.by, request.status)
         self._raised = weakref.ref(stopped)
         return stopped
 
@@ -193,7 +193,7 @@ class Overseer:
     def _look_after(self) -> None:
         next_line = FIRST_LINE_SECONDS
         while not self._over.wait(_TICK_SECONDS):
-            if self._told or self._began is None:
+            if self._is_reported or self._began is None:
                 continue
             seconds = time.monotonic() - self._began
             if self._notice is not None:
@@ -203,7 +203,7 @@ class Overseer:
                 next_line = seconds + min(seconds, _LONGEST_PAUSE_SECONDS)
                 self._say(f"{seconds:,.0f} s: {self._progress()}{hint}")
             if self._limit_seconds is not None and seconds >= self._limit_seconds:
-                self._ask("--seconds", 0)
+                self._request_stop("--seconds", 0)
             self._note_signals()
             self._insist()
 
@@ -219,13 +219,13 @@ class Overseer:
 
     def _insist(self) -> None:
         """Interrupt the main thread where that is due, or end the process in its place."""
-        asked, received = self._asked, self._received_last
-        is_lost = asked is not None and (self._raised is None or self._raised() is None)
+        request, received = self._stop_request, self._received_last
+        is_lost = request is not None and (self._raised is None or self._raised() is None)
         if is_lost or received is not None:
             self._interrupt()
         latest = time.monotonic() - _GRACE_SECONDS
-        if asked is not None and self._asked_at < latest:
-            self._end_process(asked)
+        if request is not None and self._stop_requested_at < latest:
+            self._end_process(request)
         elif received is not None and received[1] < latest:
             number = received[0]
             self._end_process(Stopped(signal.Signals(number).name, _EXIT_SIGNAL + number))

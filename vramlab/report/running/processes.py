@@ -75,7 +75,7 @@ class Processes:
         self._most_steps = most_steps
         self._json_path = json_path
         self._patches = Patches()
-        self._told = tempfile.TemporaryDirectory(prefix="vramlab-")
+        self._reported_folder = tempfile.TemporaryDirectory(prefix="vramlab-")
 
     def __enter__(self) -> Processes:
         start = multiprocessing.process.BaseProcess.start
@@ -87,7 +87,7 @@ class Processes:
                     self._command,
                     self._most_steps,
                     self._json_path,
-                    self._told.name,
+                    self._reported_folder.name,
                     self._native,
                 )
             start(process)
@@ -97,13 +97,13 @@ class Processes:
 
     def __exit__(self, *exception: object) -> None:
         self._patches.undo()
-        self._told.cleanup()
+        self._reported_folder.cleanup()
 
     @property
     def reported(self) -> int:
         """How many have reported until now."""
         with suppress(FileNotFoundError):
-            return len(os.listdir(self._told.name))
+            return len(os.listdir(self._reported_folder.name))
         return 0
 
 
@@ -129,7 +129,7 @@ class ReportingRun:
         command: str,
         most_steps: int | None,
         json_path: str | None,
-        told: str,
+        reported_folder: str,
         native: NativeGPUs | None = None,
     ) -> None:
         self._native = native
@@ -137,7 +137,7 @@ class ReportingRun:
         self._name = f"{command} ({process.name})"
         self._most_steps = most_steps
         self._json_path = json_path
-        self._told = told
+        self._reported_folder = reported_folder
 
     def __call__(self) -> None:
         """Run the process's own function, in the process."""
@@ -178,7 +178,7 @@ class ReportingRun:
             watched.ground(), watched.watch, self._name, os.getcwd(), ending, seconds
         )
         with suppress(FileNotFoundError):  # the program has ended before
-            open(os.path.join(self._told, str(os.getpid())), "x").close()
+            open(os.path.join(self._reported_folder, str(os.getpid())), "x").close()
         if self._json_path is not None:
             with suppress(FileExistsError), open(self._json_path, "x", encoding="utf-8") as file:
                 json.dump(summary.to_dict(), file, indent=2, ensure_ascii=False)

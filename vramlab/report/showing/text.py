@@ -183,7 +183,7 @@ def notes(summary: Summary) -> Iterator[str]:
         yield f"{caveat}."
     if summary.value_reads:
         yield ""
-        yield "Lines that read values from the GPU. None are computed, so they got nan or 0:"
+        yield "These lines read values that a virtual GPU does not compute (they got nan or 0):"
     for line, reads in summary.value_reads.items():
         yield f"  {line}"
         yield f"      {', '.join(f'{how} {times(count)}' for how, count in reads.items())}"
