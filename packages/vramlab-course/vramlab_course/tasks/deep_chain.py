@@ -61,8 +61,8 @@ def training(
         off = float((run.results - expected).norm() / expected.norm())
         if off > MOST_OFF:
             raise NotFixed(
-                f"It fits, but all weights together are {off:.1e} of their size off. Are optimizers "
-                "and their settings the same, weight decay included?"
+                f"It fits, but all weights together are {off:.1e} of their size off. Are the "
+                "optimizers and their settings the same, weight decay included?"
             )
 
     return Repair(

@@ -1,7 +1,7 @@
 """Shards the layers, and leaves the head to every rank.
 
 loses: shard
-says: 1 parameters are not divided among all 8 ranks, head.weight among them.
+says: 1 parameters are not sharded over all 8 ranks, head.weight among them.
 """
 
 

@@ -1,6 +1,6 @@
 """The head stays whole.
 
-says: 1 parameters are not divided among all 8 ranks
+says: 1 parameters are not sharded over all 8 ranks
 """
 
 
