@@ -17,6 +17,7 @@ from vramlab_course.translations.notebook import in_language, is_translated
 from vramlab_course.translations.speech import OWN_NAME, QUESTION, spoken
 
 _LINK = re.compile(r"\]\((?P<target>\.{0,2}[\w/.-]+\.ipynb)\)")
+_GUIDE = re.compile(r"\]\(\.\./(?P<page>docs/[\w/.-]+\.md)")
 
 _PAGE = """\
 # {name}
@@ -77,7 +78,7 @@ def collect(
     pages = {}
     for lesson, place in places.items():
         text = in_language(runs[lesson].read_bytes(), f"lessons/{lesson.name}", language)
-        pages[place] = _LINK.sub(lead, text.decode())
+        pages[place] = _GUIDE.sub(r"](/\g<page>", _LINK.sub(lead, text.decode()))
     pages[f"{language}/lessons/index.md"] = _map(pages, language)
     return pages, files
 

@@ -106,7 +106,7 @@ def test_the_map_of_lessons_has_every_lesson_with_its_question_and_minutes() -> 
     assert len(rows) == len(lessons)
     assert rows[4] == (
         "| [05 · One training step](05_one_training_step.ipynb) | Your model has 16 MiB of "
-        "parameters, and one training step takes many times as much. What is all the rest? | 25 |"
+        "parameters, and one training step needs many times as much. What is the rest? | 25 |"
     )
 
 

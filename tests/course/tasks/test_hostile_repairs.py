@@ -48,6 +48,10 @@ CALLED_ONCE = [
 tells yes from no, which differs from case to case."""
 
 
+KEPT_FROM_THE_HOST = ("03 collect", "21 feed_forward", "f mean_loss", "f chunked_loss")
+"""What remembers copies weights to the host, which these refuse at once."""
+
+
 def programs(exercise: Exercise, task: Fix) -> tuple[Any, Any]:
     given = bound(given_source(exercise, task), task.name)
     solved = bound(solution_source(exercise, task), task.name)
@@ -89,7 +93,8 @@ def test_results_that_are_known_do_not_pass(name: str) -> None:
     exercise, task = TASKS[name]
     cheat = remembered(programs(exercise, task)[1])
     case = small_case(exercise, task)
-    assert outcome(task, cheat, case) is not None
+    passes = outcome(task, cheat, case) is not None
+    assert passes == (name not in KEPT_FROM_THE_HOST)
     assert outcome(task, cheat, case) is None
 
 
@@ -187,7 +192,7 @@ def _layers_left_out(model: Any, shard: Any) -> None:
         ("20 shard", _fewer_layers, "has other modules or parameters than it had"),
         ("20 shard", _another_precision, "A policy of precision or offloading"),
         ("20 shard", _layers_on_the_host, "A policy of precision or offloading"),
-        ("20 shard", _layers_left_out, "no gradient|next to nothing|FLOPs"),
+        ("20 shard", _layers_left_out, "A hook of yours, or a forward|no gradient"),
     ],
 )
 def test_no_cheat_of_a_task_passes(name: str, program: Any, says: str) -> None:

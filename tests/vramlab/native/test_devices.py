@@ -32,7 +32,7 @@ def test_cuda_visible_devices_counts_up_to_the_first_bad_one(answer, visible, co
 
 
 def test_too_many_gpus_are_refused_with_the_number() -> None:
-    with pytest.raises(NativeEngineError, match="17 GPUs: 1 to 16"):
+    with pytest.raises(NativeEngineError, match="17: use 1 to 16"):
         describe(catalogue.find("T4"), 17)
 
 

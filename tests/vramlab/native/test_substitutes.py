@@ -267,7 +267,7 @@ def test_a_package_that_brings_its_own_libraries_misses_nothing(
 
 def test_a_package_without_cuda_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
-    with pytest.raises(NativeEngineError, match="json has no library that uses CUDA"):
+    with pytest.raises(NativeEngineError, match="json has no CUDA libraries"):
         missing_for("json", a_build(tmp_path / "lib"))
     with pytest.raises(NativeEngineError, match="no installed package and no file named 'no_such'"):
         missing_for("no_such", a_build(tmp_path / "lib"))

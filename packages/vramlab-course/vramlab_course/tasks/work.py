@@ -157,7 +157,7 @@ class Work:
         name = func._schema.name.partition("::")[2]
         if name in _COPIES and len(places) > 1:
             self.to_host_bytes += sum(
-                tensor.nbytes for tensor in tensors_in(result, {}) if device_index_of(tensor) < 0
+                tensor.nbytes for tensor in tensors_in((result,)) if device_index_of(tensor) < 0
             )
             return
         if func.is_view or name.startswith(_UNCOUNTED):
