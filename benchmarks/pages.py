@@ -31,6 +31,7 @@ from benchmarks import (
 )
 from benchmarks.cases import DOCUMENT
 from benchmarks.estimators import TOOLS
+from benchmarks.measurements import table as measurements
 from benchmarks.results import RECORDINGS, RESULTS_FILE, ROOT, Results
 from benchmarks.scores import Comparison, cases_table, summary, summary_table
 from docs.builder import address, formula_pages
@@ -74,6 +75,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
             (summary_table(in_words, results.comparisons), _made_with(results))
         ),
         "accuracy-short": lambda: summary(next(iter(TOOLS)), results.comparisons),
+        "measurements": measurements.markdown,
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
         "rules": lambda: "\n\n".join(
             (rules.summary(TABLE.surest_first()) + ".", rules.markdown(TABLE.surest_first()))

@@ -1,0 +1,191 @@
+"""Liger-Kernel's benchmark of kernels: the rows of plain PyTorch.
+
+Each of its programs builds Liger's module beside PyTorch's, so the parameters of both are in the
+figures, and calls a function ten times, each after `reset_peak_memory_stats()`. The rows of a
+kernel come after those that measure its speed, so cuBLAS's workspaces are there already.
+
+Source: benchmark/scripts in linkedin/Liger-Kernel, at the commits that brought the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+_DEVICE = "cuda"
+
+
+def _peak(function: Callable[[], object]) -> dict[str, int]:
+    peaks = []
+    for _ in range(10):
+        torch.cuda.reset_peak_memory_stats()
+        function()
+        peaks.append(torch.cuda.max_memory_allocated())
+    return {"peak": int(median(peaks))}
+
+
+def _with_backward(
+    make: Callable[[], torch.Tensor], gradient: torch.Tensor | None = None
+) -> dict[str, int]:
+    return _peak(lambda: make().backward(gradient, retain_graph=True))
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def cross_entropy(tokens: int, vocabulary: int) -> dict[str, int]:
+    """Measure the loss of logits, with its gradient."""
+    logits = torch.randn(tokens, vocabulary, requires_grad=True, device=_DEVICE)
+    labels = torch.randint(vocabulary, (tokens,), device=_DEVICE)
+    return _peak(lambda: functional.cross_entropy(logits, labels).backward())
+
+
+def linear_cross_entropy(tokens: int, width: int, vocabulary: int, dtype: str) -> dict[str, int]:
+    """Measure a language model's head and its loss."""
+    head, _twin = (
+        nn.Linear(width, vocabulary, bias=False, dtype=_dtype(dtype)).to(_DEVICE) for _ in range(2)
+    )
+    hidden = torch.randn(tokens, width, requires_grad=True, dtype=_dtype(dtype), device=_DEVICE)
+    labels = torch.randint(vocabulary, (tokens,), device=_DEVICE)
+    return _peak(lambda: functional.cross_entropy(head(hidden), labels).backward())
+
+
+def kl_divergence(tokens: int, vocabulary: int) -> dict[str, int]:
+    """Measure a Kullback-Leibler divergence between two distributions."""
+    found = torch.randn(tokens, vocabulary, requires_grad=True, device=_DEVICE).log_softmax(-1)
+    wanted = torch.randn(tokens, vocabulary, device=_DEVICE).softmax(-1)
+    return _with_backward(lambda: functional.kl_div(found, wanted, reduction="batchmean"))
+
+
+def js_divergence(tokens: int, vocabulary: int) -> dict[str, int]:
+    """Measure a Jensen-Shannon divergence between two distributions."""
+    found = torch.randn(tokens, vocabulary, requires_grad=True, device=_DEVICE).log_softmax(-1)
+    wanted = torch.randn(tokens, vocabulary, device=_DEVICE).log_softmax(-1)
+
+    def divergence() -> torch.Tensor:
+        middle = torch.lerp(torch.exp(wanted), torch.exp(found), 0.5)
+        parts = [
+            functional.kl_div(torch.log(middle), each, reduction="batchmean", log_target=True)
+            for each in (wanted, found)
+        ]
+        return 0.5 * parts[0] + 0.5 * parts[1]
+
+    return _with_backward(divergence)
+
+
+def total_variation(tokens: int, vocabulary: int) -> dict[str, int]:
+    """Measure the total variation distance between two distributions."""
+    found = torch.randn(tokens, vocabulary, requires_grad=True, device=_DEVICE).softmax(-1)
+    wanted = torch.randn(tokens, vocabulary, device=_DEVICE).softmax(-1)
+    return _with_backward(lambda: torch.sum(torch.abs(found - wanted) / 2.0) / tokens)
+
+
+def _normed(layer: Callable[[], nn.Module], shape: Sequence[int], dtype: str) -> dict[str, int]:
+    norm, _twin = layer().to(_DEVICE), layer().to(_DEVICE)
+    x = torch.randn(*shape, dtype=_dtype(dtype), device=_DEVICE)
+    gradient = torch.randn_like(x)
+    x.requires_grad_(True)
+    return _with_backward(lambda: norm(x), gradient)
+
+
+def layer_norm(rows: int, width: int, dtype: str) -> dict[str, int]:
+    """Measure PyTorch's LayerNorm."""
+    return _normed(lambda: nn.LayerNorm(width, eps=1e-6), (rows, width), dtype)
+
+
+def group_norm(
+    rows: int, channels: int, channels_per_group: int, width: int, dtype: str
+) -> dict[str, int]:
+    """Measure PyTorch's GroupNorm."""
+    groups = channels // channels_per_group
+    return _normed(lambda: nn.GroupNorm(groups, channels), (rows, channels, width), dtype)
+
+
+class _LlamaNorm(nn.Module):
+    """The norm of Llama: numbers in float32 on the way, as in transformers' LlamaRMSNorm."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(torch.float32)
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * wide.to(x.dtype)
+
+
+def rms_norm(rows: int, width: int, dtype: str) -> dict[str, int]:
+    """Measure Llama's RMSNorm."""
+    return _normed(lambda: _LlamaNorm(width), (rows, width), dtype)
+
+
+def _elementwise(
+    function: Callable[[torch.Tensor], torch.Tensor], shape: int | str, dtype: str
+) -> dict[str, int]:
+    sizes = [int(size) for size in str(shape).split("x")]
+    x = torch.randn(sizes, device=_DEVICE, dtype=_dtype(dtype), requires_grad=True)
+
+    def step() -> None:
+        y = function(x)
+        y.backward(torch.ones_like(y), retain_graph=True)
+
+    return _peak(step)
+
+
+def softmax(shape: int | str, dtype: str) -> dict[str, int]:
+    """Measure a softmax over the last dimension."""
+    return _elementwise(lambda x: x.softmax(-1), shape, dtype)
+
+
+def relu_squared(shape: int | str, dtype: str) -> dict[str, int]:
+    """Measure a squared ReLU."""
+    return _elementwise(lambda x: torch.square(torch.relu(x)), shape, dtype)
+
+
+class _GatedMLP(nn.Module):
+    """The MLP of Llama and of Gemma."""
+
+    def __init__(self, width: int, inner: int, activation: str) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, inner, bias=False)
+        self.up = nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+        self.activation = nn.SiLU() if activation == "silu" else nn.GELU(approximate="tanh")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.down(self.activation(self.gate(x)) * self.up(x))
+        return y
+
+
+def gated_mlp(
+    batch: int, length: int, width: int, inner: int, activation: str, mode: str, dtype: str
+) -> dict[str, int]:
+    """Measure a gated MLP: its forward pass, its backward pass, or both (`full`)."""
+    shape = (batch, length, width)
+    x = torch.randn(shape, device=_DEVICE, dtype=_dtype(dtype), requires_grad=True)
+    layer = _GatedMLP(width, inner, activation).to(_DEVICE).to(_dtype(dtype))
+    _use_cublas()
+    if mode == "forward":
+        return _peak(lambda: layer(x))
+    if mode == "backward":
+        gradient = torch.randn_like(x)
+        y = layer(x)
+        return _peak(lambda: y.backward(gradient, retain_graph=True))
+
+    def step() -> None:
+        y = layer(x)
+        y.backward(torch.randn_like(y), retain_graph=True)
+
+    return _peak(step)
+
+
+def _use_cublas() -> None:
+    """Let both threads multiply, as the rows that measure speed did."""
+    small = nn.Linear(64, 64, bias=False).to(_DEVICE)
+    small(torch.randn(64, 64, device=_DEVICE)).sum().backward()
