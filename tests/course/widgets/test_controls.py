@@ -98,9 +98,7 @@ def test_other_values_are_refused_with_those_that_can_be(
 
 
 def test_a_gpu_that_there_is_not_is_refused_by_the_catalogue() -> None:
-    with pytest.raises(
-        UnknownGPUError, match=r"No GPU named 'A100' in the catalogue"
-    ):
+    with pytest.raises(UnknownGPUError, match=r"No GPU named 'A100' in the catalogue"):
         made(GPU, "A100")
 
 
