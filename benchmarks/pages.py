@@ -74,7 +74,9 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "accuracy": lambda: "\n\n".join(
             (summary_table(in_words, results.comparisons), _made_with(results))
         ),
-        "accuracy-short": lambda: summary(next(iter(TOOLS)), results.comparisons),
+        "accuracy-short": lambda: "\n".join(
+            (summary(next(iter(TOOLS)), results.comparisons), measurements.summary())
+        ),
         "measurements": measurements.markdown,
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
         "rules": lambda: "\n\n".join(

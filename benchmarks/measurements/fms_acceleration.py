@@ -12,7 +12,8 @@ import importlib
 from typing import Any
 
 import torch
-import transformers
+
+from benchmarks.measurements.transformers import made_on_gpu
 
 _DEVICE = "cuda"
 _VOCABULARY = 32_000  # at most: labels need be no more than valid
@@ -43,43 +44,43 @@ def _fine_tune(model: Any, batch: int, length: int, lora_rank: int) -> dict[str,
     return {"peak": torch.cuda.max_memory_allocated(), "end": torch.cuda.memory_allocated()}
 
 
-def _made(kind: Any, config: Any) -> Any:
-    config._attn_implementation = "sdpa"
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(_DEVICE):
-            return kind(config)
-    finally:
-        torch.set_default_dtype(before)
+def _measure(kind: str, batch: int, length: int, lora_rank: int, **sizes: Any) -> dict[str, int]:
+    model = made_on_gpu(kind, torch.bfloat16, "sdpa", **sizes)
+    return _fine_tune(model, batch, length, lora_rank)
+
+
+_SANTACODER = {
+    "vocab_size": 49_280,
+    "n_positions": 2048,
+    "n_embd": 2048,
+    "n_layer": 24,
+    "n_head": 16,
+    "n_inner": 8192,
+}
+_POWERLM_3B = {
+    "vocab_size": 49_152,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 36,
+    "num_key_value_heads": 36,
+    "tie_word_embeddings": True,
+    "attention_bias": True,
+    "mlp_bias": True,
+    "max_position_embeddings": 4096,
+}
 
 
 def santacoder(batch: int, length: int, lora_rank: int) -> dict[str, int]:
     """Measure bigcode/gpt_bigcode-santacoder."""
-    config = transformers.GPTBigCodeConfig(
-        vocab_size=49_280, n_positions=2048, n_embd=2048, n_layer=24, n_head=16, n_inner=8192
-    )
-    return _fine_tune(_made(transformers.GPTBigCodeForCausalLM, config), batch, length, lora_rank)
+    return _measure("GPTBigCodeForCausalLM", batch, length, lora_rank, **_SANTACODER)
 
 
 def mistral_7b(batch: int, length: int, lora_rank: int) -> dict[str, int]:
-    """Measure mistralai/Mistral-7B-v0.1."""
-    config = transformers.MistralConfig()
-    return _fine_tune(_made(transformers.MistralForCausalLM, config), batch, length, lora_rank)
+    """Measure mistralai/Mistral-7B-v0.1, whose sizes are the defaults of transformers."""
+    return _measure("MistralForCausalLM", batch, length, lora_rank)
 
 
 def powerlm_3b(batch: int, length: int, lora_rank: int) -> dict[str, int]:
     """Measure ibm/PowerLM-3b."""
-    config = transformers.GraniteConfig(
-        vocab_size=49_152,
-        hidden_size=2304,
-        intermediate_size=9216,
-        num_hidden_layers=40,
-        num_attention_heads=36,
-        num_key_value_heads=36,
-        tie_word_embeddings=True,
-        attention_bias=True,
-        mlp_bias=True,
-        max_position_embeddings=4096,
-    )
-    return _fine_tune(_made(transformers.GraniteForCausalLM, config), batch, length, lora_rank)
+    return _measure("GraniteForCausalLM", batch, length, lora_rank, **_POWERLM_3B)

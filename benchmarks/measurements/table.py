@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from statistics import median
 
 from benchmarks.measurements.rows import FOLDER, SOURCES, Row, read_results, rows_of
 from vramlab import catalogue
 
+_NEAR = 0.001
 _FAR = 0.03
 """Rows that are further off have a reason."""
 
 REASONS = {
-    ("transformers", "albert_base"): "the page does not say which head the model has",
-    ("transformers", "bert_base"): "inference alone, whose head the page does not name",
-    ("transformers", "vivit_base"): "half of what float32 needs, as if they were of float16",
-    ("transformers", "opt_350m"): "the page repeats the figures of the row above",
-    ("fms_acceleration", "santacoder"): "unknown, at a batch of 8 alone",
+    "albert_base": "ALBERT: the page does not say which head the model has",
+    "bert_base mode=inference": "BERT's inference: the page does not say which head the model has",
+    "vivit_base": "ViViT: half of what float32 needs, as if measured in float16",
+    "opt_350m mode=training batch=4 length=2048 attention=sdpa": "OPT: repeats the row above",
+    "opt_350m mode=training batch=8 length=2048 attention=sdpa": "OPT: repeats the row above",
+    "santacoder batch=8": "SantaCoder with a batch of 8: not known",
 }
-"""Why rows of a program are far off, by source and program."""
+"""Why rows are far off, by a part of their names."""
 
 
 def _found() -> dict[tuple[str, str], list[tuple[Row, int]]]:
@@ -46,11 +48,8 @@ def markdown() -> str:
         everything += found
         lines.append(f"| {source} | {gpu} | {_errors(found)} |")
     lines.append(f"| **all** | {len({gpu for _, gpu in groups})} GPUs | {_errors(everything)} |")
-    reasons = [
-        f"- {source}, `{program}`: {count} of the figures; {why}."
-        for (source, program), why in REASONS.items()
-        if (count := _far(everything, source, program))
-    ]
+    far = Counter(_reason(row) for row, size in everything if _is_far(row, size))
+    reasons = [f"- {why} ({count} figures)." for why, count in far.items()]
     about = [f"- **{source}**: {_about(source)}" for source in SOURCES]
     return "\n".join(
         [*lines, "", *about, "", f"Further off than {_FAR:.0%}, and why:", "", *reasons]
@@ -63,16 +62,28 @@ def _errors(found: Iterable[tuple[Row, int]]) -> str:
     worst, row = max(errors, key=lambda each: abs(each[0]))
     at = f" (`{row.program} {row.arguments}`)" if worst else ""
     return (
-        f"{len(sizes)} | {sizes.count(0.0)} | {sum(size <= 1e-3 for size in sizes)} | "
+        f"{len(sizes)} | {sizes.count(0.0)} | {sum(size <= _NEAR for size in sizes)} | "
         f"{median(sizes):.2%} | {worst:+.2%}{at}"
     )
 
 
-def _far(found: Iterable[tuple[Row, int]], source: str, program: str) -> int:
-    return sum(
-        abs(row.error(size)) > _FAR
-        for row, size in found
-        if (row.source, row.program) == (source, program)
+def _is_far(row: Row, size_bytes: int) -> bool:
+    return abs(row.error(size_bytes)) > _FAR
+
+
+def _reason(row: Row) -> str | None:
+    return next((why for part, why in REASONS.items() if part in row.name), None)
+
+
+def summary() -> str:
+    """Say in one sentence how many figures are equal."""
+    groups = _found()
+    found = [each for group in groups.values() for each in group]
+    errors = [abs(row.error(size)) for row, size in found]
+    return (
+        f"Of {len(found)} figures that others published for {len({gpu for _, gpu in groups})} "
+        f"GPUs, {errors.count(0.0)} are equal to the last printed digit, and "
+        f"{sum(error <= _NEAR for error in errors)} are within {_NEAR:.1%}."
     )
 
 
@@ -82,7 +93,7 @@ def unexplained() -> list[str]:
         row.name
         for found in _found().values()
         for row, size in found
-        if abs(row.error(size)) > _FAR and (row.source, row.program) not in REASONS
+        if _is_far(row, size) and _reason(row) is None
     ]
 
 

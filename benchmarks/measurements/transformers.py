@@ -21,12 +21,22 @@ _DEVICE = "cuda"
 _NEW_TOKENS = 100
 
 
-def _on_gpu(make: Callable[[], Any], dtype: torch.dtype = torch.float16) -> Any:
+def made_on_gpu(kind: str, dtype: torch.dtype, attention: str, **sizes: Any) -> Any:
+    """Make a model of transformers from its configuration, with random weights.
+
+    Args:
+        kind: the class's name.
+        dtype: of its parameters.
+        attention: 'eager' or 'sdpa'.
+        sizes: of the configuration.
+    """
+    model_class = getattr(transformers, kind)
+    config = model_class.config_class(**sizes, attn_implementation=attention)
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with torch.device(_DEVICE):
-            return make()
+            return model_class(config)
     finally:
         torch.set_default_dtype(before)
 
@@ -57,81 +67,71 @@ def _infer(call: Callable[[], object]) -> dict[str, int]:
     return {"peak": torch.cuda.max_memory_allocated()}
 
 
-def _tokens(model: Any, batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    vocabulary = model.config.vocab_size
-    tokens = torch.randint(vocabulary - 1, (batch, length), device=_DEVICE)
-    return tokens, torch.ones(batch, length, dtype=torch.int64, device=_DEVICE)
-
-
-def _decoder(model: Any, mode: str, batch: int, length: int) -> dict[str, int]:
-    tokens, mask = _tokens(model, batch, length)
+def _measure(
+    kind: str, mode: str, batch: int, length: int, attention: str, **sizes: Any
+) -> dict[str, int]:
+    """Train a model, let a decoder write, or run an encoder once."""
+    model = made_on_gpu(kind, torch.float16, attention, **sizes)
+    tokens = torch.randint(model.config.vocab_size - 1, (batch, length), device=_DEVICE)
+    mask = torch.ones(batch, length, dtype=torch.int64, device=_DEVICE)
     if mode == "training":
         return _train(model, input_ids=tokens, attention_mask=mask)
-    how = {"max_new_tokens": _NEW_TOKENS, "min_new_tokens": _NEW_TOKENS, "do_sample": False}
-    seen = mask if batch > 1 else None
     model.eval()
+    seen = mask if batch > 1 else None
+    if not kind.endswith("ForCausalLM"):
+        return _infer(lambda: model(tokens, seen))
+    how = {"max_new_tokens": _NEW_TOKENS, "min_new_tokens": _NEW_TOKENS, "do_sample": False}
     return _infer(lambda: model.generate(tokens, attention_mask=seen, pad_token_id=1, **how))
 
 
-def _encoder(model: Any, mode: str, batch: int, length: int) -> dict[str, int]:
-    tokens, mask = _tokens(model, batch, length)
-    if mode == "training":
-        return _train(model, input_ids=tokens, attention_mask=mask)
-    seen = mask if batch > 1 else None
-    model.eval()
-    return _infer(lambda: model(tokens, seen))
+_OPT_350M = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "ffn_dim": 4096,
+    "word_embed_proj_dim": 512,
+    "do_layer_norm_before": False,
+}
+_PYTHIA_410M = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "vocab_size": 50304,
+}
+_ALBERT_BASE = {
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 
 
 def opt_350m(mode: str, batch: int, length: int, attention: str) -> dict[str, int]:
     """Measure OPT-350M."""
-    config = transformers.OPTConfig(
-        hidden_size=1024,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        ffn_dim=4096,
-        word_embed_proj_dim=512,
-        do_layer_norm_before=False,
-        attn_implementation=attention,
-    )
-    return _decoder(_on_gpu(lambda: transformers.OPTForCausalLM(config)), mode, batch, length)
+    return _measure("OPTForCausalLM", mode, batch, length, attention, **_OPT_350M)
 
 
 def pythia_410m(mode: str, batch: int, length: int, attention: str) -> dict[str, int]:
     """Measure Pythia-410M."""
-    config = transformers.GPTNeoXConfig(
-        hidden_size=1024,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        intermediate_size=4096,
-        vocab_size=50304,
-        attn_implementation=attention,
-    )
-    return _decoder(_on_gpu(lambda: transformers.GPTNeoXForCausalLM(config)), mode, batch, length)
+    return _measure("GPTNeoXForCausalLM", mode, batch, length, attention, **_PYTHIA_410M)
 
 
 def bert_base(mode: str, batch: int, length: int, attention: str) -> dict[str, int]:
     """Measure BERT-base."""
-    config = transformers.BertConfig(attn_implementation=attention)
-    head = transformers.BertLMHeadModel if mode == "training" else transformers.BertModel
-    return _encoder(_on_gpu(lambda: head(config)), mode, batch, length)
+    head = "BertLMHeadModel" if mode == "training" else "BertModel"
+    return _measure(head, mode, batch, length, attention)
 
 
 def albert_base(mode: str, batch: int, length: int, attention: str) -> dict[str, int]:
     """Measure ALBERT-base."""
-    config = transformers.AlbertConfig(
-        hidden_size=768,
-        num_attention_heads=12,
-        intermediate_size=3072,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        attn_implementation=attention,
-    )
-    return _encoder(_on_gpu(lambda: transformers.AlbertForMaskedLM(config)), mode, batch, length)
+    return _measure("AlbertForMaskedLM", mode, batch, length, attention, **_ALBERT_BASE)
 
 
 def vivit_base(mode: str, batch: int, attention: str) -> dict[str, int]:
-    """Measure ViViT-base on videos of 32 frames, in float32."""
-    config = transformers.VivitConfig(num_labels=400, attn_implementation=attention)
-    model = _on_gpu(lambda: transformers.VivitForVideoClassification(config), torch.float32).eval()
+    """Measure ViViT-base on videos of 32 frames, in float32; `mode` is always 'inference'."""
+    kind = "VivitForVideoClassification"
+    model = made_on_gpu(kind, torch.float32, attention, num_labels=400).eval()
     video = torch.randn(batch, 32, 3, 224, 224, device=_DEVICE)
     return _infer(lambda: model(video))
