@@ -196,7 +196,7 @@ def test_learners_do_not_see_what_nbgrader_has_for_teachers(
         "from jupyterlab_server.config import get_page_config\n"
         "print(*get_page_config([])['disabledExtensions'])"
     )
-    settings = {"JUPYTER_CONFIG_DIR": str(tmp_path)}  # none of whoever tests
+    settings = {"JUPYTER_CONFIG_DIR": str(tmp_path)}  # not those of this user
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, env={**seen[0], **settings}, capture_output=True, text=True)
     assert set(done.stdout.split()) & TEACHERS_TOOLS == (set() if teaches else TEACHERS_TOOLS)

@@ -95,12 +95,12 @@ def stated_only(cells: list[Cell]) -> Iterator[tuple[str, str]]:
             if abs(section - sections[place]) <= reach
             for amount in amounts
         ]
-        for words, amount in _stated(cell):
+        for words, amount in stated(cell):
             if not any(amount.says(other) for other in near):
                 yield cell.id, words
 
 
-def _stated(cell: Cell) -> Iterator[tuple[str, Amount]]:
+def stated(cell: Cell) -> Iterator[tuple[str, Amount]]:
     """Yield what sentences and titles state, but for sizes of a few numbers, which are known."""
     for text in [_sentences(cell.source)] if cell.cell_type == "markdown" else _titles(cell):
         for match in _STATED.finditer(text):

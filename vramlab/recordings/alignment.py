@@ -69,7 +69,7 @@ def stages_of(*traces: Trace) -> list[str]:
 
 
 def same_requests(recorded: Trace, virtual: Trace) -> bool:
-    """Tell whether both requested the same sizes, and freed the same between two requests.
+    """Return whether both requested the same sizes, and freed the same between two requests.
 
     In which order blocks are given back between requests makes no difference to what is free then.
     So only where segments lie can make a difference: which of two equal blocks is taken, and with

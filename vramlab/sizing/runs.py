@@ -20,7 +20,7 @@ _LAST_LINES = 12
 
 
 class UnusableRun(VramlabError):
-    """A run failed before it could tell whether the program fits; the message says why."""
+    """A run failed before it was known whether the program fits; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Parameters that a layer fetches from the host are told apart from other temporaries."""
+"""Parameters that a layer fetches from the host are not counted among other temporaries."""
 
 from __future__ import annotations
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nbformat
 import pytest
 from lesson_parts import Cell
-from stated_numbers import stated_only
+from numbers_without_output import WITHOUT_OUTPUT
+from stated_numbers import stated, stated_only
+
+LESSONS = Path(__file__).parents[3] / "lessons"
 
 
 def lesson(sentence: str, shown: str = "", *, html: str = "", code: str = "f()") -> list[Cell]:
@@ -76,3 +81,10 @@ def test_titles_are_sentences_and_no_evidence() -> None:
 
 def test_a_size_in_the_program_is_given() -> None:
     assert found("We allow 800 MiB.", "", code="limit(800 * MIB)") == []
+
+
+@pytest.mark.parametrize("number", WITHOUT_OUTPUT)
+def test_exceptions_are_stated_in_their_lesson(number: str) -> None:
+    (path,) = LESSONS.glob(f"{number}_*.ipynb")
+    cells = nbformat.read(path, as_version=4).cells
+    assert {words for cell in cells for words, _ in stated(cell)} >= WITHOUT_OUTPUT[number]

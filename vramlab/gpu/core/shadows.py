@@ -34,8 +34,8 @@ MOST_BYTES = 2**16
 MOST_REPEATED = 2**20
 """How many times an element is read at most where an op goes through a uniform tensor."""
 
-MOST_COMPARED = 2**26
-"""Host tensors up to this size are looked through: is the same number everywhere?"""
+MOST_COMPARED_BYTES = 2**26
+"""Host tensors up to this size are searched for an element that differs from the first."""
 
 _CPU = torch.device("cpu")
 _PATTERN_BYTES = 16
@@ -146,9 +146,11 @@ def one_element(values: torch.Tensor) -> torch.Tensor | None:
     return values.as_strided((), ()) if values.numel() and _is_one(values) else None
 
 
-def _equal_elements(values: torch.Tensor) -> torch.Tensor | None:
-    """Return the element that all of a large host tensor equal, as in a mask of a full batch."""
-    if not values.is_contiguous() or not 1 < values.numel() * values.itemsize <= MOST_COMPARED:
+def _repeated_element(values: torch.Tensor) -> torch.Tensor | None:
+    """Return the element that all of a host tensor equal, as in the mask of a full batch."""
+    if (element := one_element(values)) is not None:
+        return element
+    if not values.numel() or not values.is_contiguous() or values.nbytes > MOST_COMPARED_BYTES:
         return None
     flat = values.detach().view(-1)
     # Most data differ early, and are not gone through.
@@ -227,9 +229,7 @@ class Shadows(ABC):
         """
         storage_bytes = tensor.untyped_storage().nbytes()
         if storage_bytes > MOST_BYTES:
-            element = one_element(values)
-            if element is None:
-                element = _equal_elements(values)
+            element = _repeated_element(values)
             shadow = None if element is None else Shadow.filled(element.item(), tensor.dtype)
             self.set_shadow(tensor, shadow)
         elif storage_bytes:

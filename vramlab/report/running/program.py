@@ -41,7 +41,7 @@ class Ending:
     stuck_at: str | None = None
     """The line at which it stood when the process was ended in its place."""
     stopped: Stopped | None = None
-    """What ended it: while somebody holds it, the overseer knows that it has arrived."""
+    """What ended it. The overseer raises it again only after it has been garbage-collected."""
 
 
 @dataclass(frozen=True)
