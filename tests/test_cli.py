@@ -194,8 +194,9 @@ def test_an_interrupted_command_ends_as_shells_expect(monkeypatch: pytest.Monkey
     assert main(["gpus"]) == 130  # 128 + SIGINT
 
 
-def test_nobody_complains_if_the_reader_goes_away() -> None:
-    code = "import sys; from vramlab.cli import main; sys.exit(main(['gpus', '--json']))"
+@pytest.mark.parametrize("words", [["gpus", "--json"], ["--version"]])
+def test_nobody_complains_if_the_reader_goes_away(words: list[str]) -> None:
+    code = f"import sys; from vramlab.cli import main; sys.exit(main({words}))"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -55,9 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after `vramlab`; defaults to those of the process.
     """
     words = sys.argv[1:] if argv is None else argv
-    arguments = parser().parse_args(words)
-    arguments.words = words  # for commands that run again elsewhere
     try:
+        arguments = parser().parse_args(words)
+        arguments.words = words  # for commands that run again elsewhere
         status: int = arguments.run(arguments)
         streams.flush(sys.stdout)
     except VramlabError as error:
