@@ -21,12 +21,12 @@
 Only `read_device` needs more than torch: nvidia-ml-py.
 """
 
+from vramlab.categories import Category
 from vramlab.measure.allocations import allocations_table
 from vramlab.measure.autograd_graph import AutogradGraph, GraphOp, SavedPart, autograd_graph
 from vramlab.measure.categories import (
     Attribution,
     Breakdown,
-    Category,
     attribute,
     breakdown,
     category_curves,

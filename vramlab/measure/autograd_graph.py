@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from vramlab.categories import Category
 from vramlab.gpu.torch_internals import DisableTorchFunction
-from vramlab.measure.categories import Category
 from vramlab.measure.graph import kept_by, storages_of
 from vramlab.measure.tensors import named_tensors
 

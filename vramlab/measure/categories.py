@@ -25,9 +25,9 @@ import bisect
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal
 
+from vramlab.categories import Category
 from vramlab.measure.timeline import Timeline, TimelineMoment
 from vramlab.table import ShownAsTable, Table
 from vramlab.units import MIB, format_mib
@@ -39,21 +39,6 @@ aten/src/ATen/cuda/CublasHandlePool.cpp, PyTorch 2.13. CUBLAS_WORKSPACE_CONFIG c
 pass those to `attribute`."""
 
 Evidence = Literal["address", "size", "rest"]
-
-
-class Category(StrEnum):
-    """What a block is to the program; in the order in which pictures stack them."""
-
-    PARAMETERS = "parameters"
-    BUFFERS = "buffers"
-    OPTIMIZER_STATES = "optimizer states"
-    GRADIENTS = "gradients"
-    INPUTS = "inputs"
-    WORKSPACES = "workspaces"
-    OTHER = "other"
-    """There before the recording began, and not watched."""
-    ACTIVATIONS = "activations"
-    TEMPORARIES = "temporaries"
 
 
 @dataclass(frozen=True, slots=True)

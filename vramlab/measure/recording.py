@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 import torch
 
+from vramlab.categories import Category
 from vramlab.gpu.torch_internals import memory_snapshot, record_memory_history
 from vramlab.measure import graph
-from vramlab.measure.categories import Category
 from vramlab.measure.rebuild import timeline_from_snapshots
 from vramlab.measure.tensors import named_tensors, storage_addresses
 from vramlab.measure.timeline import Timeline

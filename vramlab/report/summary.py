@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from vramlab.measure.categories import Category
+from vramlab.categories import Category
 from vramlab.measure.timeline import Frame
 from vramlab.native.report import SubstituteCall
 from vramlab.report.evidence.stages import StageUse

@@ -6,7 +6,7 @@ colour vision tell apart.
 
 from __future__ import annotations
 
-from vramlab.measure.categories import Category
+from vramlab.categories import Category
 
 CATEGORY_COLORS: dict[Category, str] = {
     Category.PARAMETERS: "#0072B2",

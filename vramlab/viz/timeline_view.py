@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
-from vramlab.measure.categories import Category, attribute
-from vramlab.measure.code_lines import CodeLine, user_frame
-from vramlab.measure.timeline import Timeline
 from vramlab.units import short_size
 from vramlab.viz.colors import CATEGORY_COLORS
 from vramlab.words import say, say_name
@@ -27,7 +23,8 @@ Change = tuple[int, int]
 class ViewBlock:
     """One block, from its allocation to its release."""
 
-    category: Category
+    category: str
+    """One of those that the view has colours for."""
     name: str
     """Of the tensor that was seen there; may be empty."""
     line: str
@@ -56,18 +53,22 @@ class TimelineView:
     """(position, bytes that were asked for in vain)."""
     notes: tuple[tuple[int, str], ...] = ()
     """(position, what is to be seen there)."""
+    colors: Mapping[str, str] = field(
+        default_factory=lambda: {str(name): color for name, color in CATEGORY_COLORS.items()}
+    )
+    """Of the categories, in the order in which they are stacked."""
 
     def describe(self) -> str:
         """Say in words what is drawn."""
         allocated_bytes = self.allocated_bytes()
         peak_bytes = max(allocated_bytes)
         peak = allocated_bytes.index(peak_bytes)
-        sums: dict[Category, int] = defaultdict(int)
+        sums: dict[str, int] = defaultdict(int)
         for block in self.blocks:
             if block.start <= peak < block.end:
                 sums[block.category] += block.size_bytes
         notes = "".join(f" At event {position}: {words}." for position, words in self.notes)
-        parts = [f"{name} {short_size(sums[name])}" for name in Category if name in sums]
+        parts = [f"{name} {short_size(sums[name])}" for name in self.colors if name in sums]
         return (
             f"{self.title}, over {self.event_count} allocator events and {len(self.blocks)} blocks:"
             f" allocated bytes peak at {short_size(peak_bytes)} at event {peak}"
@@ -90,7 +91,7 @@ class TimelineView:
     def to_dict(self) -> dict[str, Any]:
         """Write it as plain lists and numbers for the script of the page."""
         names, lines = _Texts(), _Texts()
-        categories = list(Category)
+        categories = list(self.colors)
         by_size = sorted(range(len(self.blocks)), key=lambda n: -self.blocks[n].size_bytes)
         listed = set(by_size[:MOST_BLOCKS])
         rest = [block for number, block in enumerate(self.blocks) if number not in listed]
@@ -111,14 +112,14 @@ class TimelineView:
             "alt": self.describe(),
             "events": self.event_count,
             "categories": [
-                {"name": say_name(category), "color": CATEGORY_COLORS[category]}
-                for category in categories
+                {"name": say_name(category), "color": color}
+                for category, color in self.colors.items()
             ],
             "names": names.texts,
             "lines": lines.texts,
             "blocks": blocks,
             "rest": [
-                _changes([block for block in rest if block.category is category])
+                _changes([block for block in rest if block.category == category])
                 for category in categories
             ],
             "reserved": _steps(self.reserved_bytes),
@@ -126,57 +127,6 @@ class TimelineView:
             "out_of_memory": self.out_of_memory,
             "notes": [(position, say_name(words)) for position, words in self.notes],
         }
-
-
-def view_of(
-    timeline: Timeline,
-    title: str = "Memory over time",
-    notes: Mapping[int, str] = MappingProxyType({}),
-) -> TimelineView:
-    """Make the view of a recorded timeline.
-
-    Args:
-        timeline: such as `recording.timeline`.
-        title: what stands above it.
-        notes: what a block is, by its place in `timeline.blocks`; its size is written behind it.
-    """
-    lines: dict[Any, str] = {}
-    blocks = []
-    for block, found in zip(timeline.blocks, attribute(timeline), strict=True):
-        frame = user_frame(block)
-        if frame not in lines:
-            line = CodeLine(frame, 0, 0)
-            lines[frame] = "" if frame is None else f"{line}: {line.source}".rstrip(": ")
-        end = timeline.event_count if block.freed is None else block.freed
-        blocks.append(
-            ViewBlock(
-                category=found.category,
-                name=found.label,
-                line=lines[frame],
-                size_bytes=block.size_bytes,
-                start=block.born + 1,
-                end=end + 1,
-            )
-        )
-    reserved = timeline.reserved_bytes
-    return TimelineView(
-        title=title,
-        event_count=timeline.event_count,
-        blocks=tuple(blocks),
-        reserved_bytes=tuple(
-            (position, reserved[position])
-            for position in range(len(reserved))
-            if position == 0 or reserved[position] != reserved[position - 1]
-        ),
-        stages=tuple((stage.name, stage.start, stage.end) for stage in timeline.stages),
-        out_of_memory=tuple(
-            (failure.position, failure.requested_bytes) for failure in timeline.out_of_memory
-        ),
-        notes=tuple(
-            (blocks[number].start, f"{words}: {short_size(blocks[number].size_bytes)}")
-            for number, words in notes.items()
-        ),
-    )
 
 
 class _Texts:

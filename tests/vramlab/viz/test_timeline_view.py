@@ -12,7 +12,8 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import Category, Timeline, record_timeline
 from vramlab.units import MIB
-from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock, timeline_view, view_of
+from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock, timeline_view
+from vramlab.viz.recorded import view_of
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vramlab.measure.categories import Category
+from vramlab.categories import Category
 from vramlab.native.report import as_lines
 from vramlab.report.showing.stage_text import stage_lines
 from vramlab.report.showing.verdict import place, source, steps_done, times, verdict

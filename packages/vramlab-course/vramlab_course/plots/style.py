@@ -21,7 +21,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextToPath
 
-from vramlab.measure.categories import Category
+from vramlab.categories import Category
 from vramlab.units import GIB, KIB, MIB, short_size
 from vramlab.viz.colors import CATEGORY_COLORS
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramlab.measure import Timeline
-from vramlab.viz import timeline_html, view_of
+from vramlab.viz import timeline_html
+from vramlab.viz.recorded import view_of
 from vramlab_course.plots import Picture, draw_timeline
 from vramlab_course.plots.picture import title_html
 
