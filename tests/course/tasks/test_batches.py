@@ -8,17 +8,42 @@ import torch
 import vramlab
 from vramlab.units import MIB
 from vramlab_classroom.judge.task import NotFixed
-from vramlab_course.tasks.batches import batch_bytes, check_order, numbered_batch, pairs
+from vramlab_course.tasks.batches import (
+    batch_bytes,
+    check_order,
+    numbered_batch,
+    numbered_samples,
+    pairs,
+    require_loaded,
+    whole_numbers,
+)
 
 
-def test_numbers_go_up_and_begin_again() -> None:
+def test_a_batch_is_the_same_every_time_and_no_other() -> None:
     with vramlab.VirtualGPU("T4", values=True):
-        batch = numbered_batch(2, 3, 100).cpu()
+        state = torch.cuda.get_rng_state()
+        batch, again, other = (numbered_batch(index, 3, 100).cpu() for index in (2, 2, 3))
+        assert torch.cuda.get_rng_state().equal(state)
     assert batch.shape == (3, 100)
     assert batch.dtype == torch.float32
-    flat = [float(number) for number in batch.flatten()]
-    expected = torch.tensor([index % 253 for index in range(300)]) / 251  # 251 + 2 = 253
-    assert flat == expected.tolist()
+    assert batch.equal(again)
+    assert not (batch == other).any()
+    assert len(set(batch.flatten().tolist())) == 300  # nothing comes twice
+    assert batch.min() >= 0
+    assert batch.max() < 1
+
+
+def test_whole_numbers_add_up_exactly() -> None:
+    with vramlab.VirtualGPU("T4", values=True):
+        batch = whole_numbers(0, 64, 64).cpu()
+    assert set(batch.flatten().tolist()) <= set(range(251))
+    assert int(batch.sum()) == sum(int(number) for number in batch.flatten())
+
+
+def test_a_sample_is_the_same_in_every_batch() -> None:
+    with vramlab.VirtualGPU("T4", values=True):
+        some, more = numbered_samples(2, 4, 5).cpu(), numbered_samples(0, 4, 5).cpu()
+    assert some.equal(more[2:])
 
 
 def test_a_batch_takes_its_own_memory_alone() -> None:
@@ -31,9 +56,15 @@ def test_a_batch_takes_its_own_memory_alone() -> None:
 def test_targets_are_the_batch_turned_around() -> None:
     with vramlab.VirtualGPU("T4", values=True):
         batch, targets = (tensor.cpu() for tensor in pairs(3, 4)(0))
-    assert batch.equal(torch.arange(12).reshape(3, 4) / 251)
+        assert batch.equal(numbered_batch(0, 3, 4).cpu())
     assert targets.tolist() == [list(reversed(row)) for row in batch.tolist()]
     assert batch_bytes(3, 4) == batch.nbytes == 48
+
+
+def test_each_batch_has_to_be_loaded() -> None:
+    require_loaded([1, 0, 1], 2)
+    with pytest.raises(NotFixed, match=r"^It fits, but does not load batch 1 of the 3\.$"):
+        require_loaded([0, 2, 0], 3)
 
 
 def test_order_is_right() -> None:

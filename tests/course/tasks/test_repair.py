@@ -282,7 +282,7 @@ def test_results_from_nowhere_do_not_count() -> None:
     def answer(load: Callable[[int], torch.Tensor], batches: int) -> torch.Tensor:
         return torch.stack([load(index)[0] * 30 * MIB / 4 for index in range(batches)])
 
-    assert failure(REPAIR, answer, batches=3).startswith("It computes next to nothing on the GPU")
+    assert failure(REPAIR, answer, batches=3).startswith("It does 0% of the work: ")
 
 
 def test_numbers_stay_in_tensors() -> None:

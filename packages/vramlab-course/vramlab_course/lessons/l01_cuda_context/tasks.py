@@ -21,6 +21,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
+from vramlab_course.tasks.batches import whole_numbers
 from vramlab_course.tasks.gpus import GPU, allocate, device
 from vramlab_course.tasks.repair import Repair, Run
 from vramlab_course.tasks.results import on_host, require_close
@@ -301,6 +302,8 @@ LARGEST = Diagnose(
 # hand_over: a cache in the way of another process
 
 ROWS = 1024
+TABLE = "table"
+"""Noted when it is made; a worker is noted by its bytes."""
 
 
 def _hand_over(
@@ -321,8 +324,8 @@ def _programs_of(
     worker_bytes = int(worker_share * 4 * ROWS * columns)
 
     def prepare() -> torch.Tensor:
-        values = torch.arange(ROWS * columns, device="cuda", dtype=torch.float32)
-        return values.remainder_(251).reshape(ROWS, columns)
+        run.noted.append(TABLE)
+        return whole_numbers(columns, ROWS, columns)
 
     def start_worker() -> None:
         free_bytes, _ = torch.cuda.mem_get_info()
@@ -340,13 +343,19 @@ def _programs_of(
 
 
 def _whose_program(run: Run) -> str:
-    whose = "The worker has its memory, but your" if run.noted else "Your"
+    whose = "The worker has its memory, but your" if _workers_bytes(run) else "Your"
     return f"{whose} own program runs out of memory."
 
 
+def _workers_bytes(run: Run) -> list[int]:
+    return [noted for noted in run.noted if noted != TABLE]
+
+
 def _sums(run: Run, sums: object) -> torch.Tensor:
-    if len(run.noted) != 1:
-        raise NotFixed(f"start_worker() was called {len(run.noted)} times, not once.")
+    if (started := len(_workers_bytes(run))) != 1:
+        raise NotFixed(f"start_worker() was called {started} times, not once.")
+    if TABLE not in run.noted:
+        raise NotFixed("The worker starts, but prepare() was not called: which table is summed?")
     return on_host(sums, "The worker starts, but you give no tensor on the GPU any more.")
 
 
@@ -374,7 +383,7 @@ HAND_OVER = Fix(
         ran_out=_whose_program,
         collect=_sums,
         compare=_same_sums,
-        report=lambda run: f"the worker got {format_bytes(run.noted[0])}",
+        report=lambda run: f"the worker got {format_bytes(_workers_bytes(run)[0])}",
     ),
 )
 

@@ -18,6 +18,7 @@ from vramlab_classroom.judge.task import (
     Observation,
     Predict,
 )
+from vramlab_course.tasks.batches import require_loaded, whole_numbers
 from vramlab_course.tasks.gpus import GPU, allocate
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run
@@ -291,14 +292,6 @@ LIMIT_BATCHES = 2.5
 """The program may hold two batches at a time, with some room, but not three."""
 
 
-def _load(rows: int) -> Callable[[int], torch.Tensor]:
-    def load(index: int) -> torch.Tensor:
-        values = torch.arange(rows * COLUMNS, device="cuda", dtype=torch.float32)
-        return values.remainder_(251 + index).reshape(rows, COLUMNS)
-
-    return load
-
-
 def _row_norms(load: Callable[[int], torch.Tensor], count: int) -> torch.Tensor:
     return torch.cat([load(index).square_().sum(dim=1).sqrt() for index in range(count)])
 
@@ -312,6 +305,7 @@ def _what_it_holds(run: Run) -> str:
 
 
 def _same_norms(run: Run, expected: torch.Tensor) -> None:
+    require_loaded(run.noted, run.case["count"])
     norms = run.results
     if norms.dtype != expected.dtype or norms.shape != expected.shape:
         raise NotFixed(
@@ -331,7 +325,10 @@ ROW_NORMS = Fix(
     ],
     trial=Repair(
         gpu=T4.but(values=True),
-        build=lambda run, rows, count: (run.noting(_load(rows)), count),
+        build=lambda run, rows, count: (
+            run.noting(lambda index: whole_numbers(index, rows, COLUMNS)),
+            count,
+        ),
         reference=_row_norms,
         limit=lambda own: int(LIMIT_BATCHES * 4 * own.case["rows"] * COLUMNS),
         ran_out=_what_it_holds,

@@ -13,7 +13,7 @@ from vramlab_classroom.judge.mistakes import Mistake, of
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Observation, Predict
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
-from vramlab_course.tasks.results import on_host, require_close
+from vramlab_course.tasks.results import on_host, parameters_of, require_close, to_host
 
 A100 = GPU("A100-40GB")
 
@@ -334,7 +334,7 @@ def _head_and_data(width: int, depth: int) -> tuple[torch.nn.Module, torch.Tenso
         for layer in layers:
             layer.weight.copy_(values)
             layer.bias.fill_(0.5)
-    inputs = torch.arange(8 * width, dtype=torch.float32).remainder_(5).reshape(8, width)
+    inputs = 4 * torch.rand(8, width, generator=torch.Generator().manual_seed(depth))
     return torch.nn.Sequential(*layers).to("cuda"), inputs.to("cuda"), inputs.flip(0).to("cuda")
 
 
@@ -363,9 +363,18 @@ def _how_many_gradients(run: Run) -> str:
     )
 
 
-def _same_weight(run: Run, expected: torch.Tensor) -> None:
+def _weights(run: Run, weight: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """What it returns, and the weight of the model's head, which it trains."""
+    head = list(parameters_of(run.inputs[0]))[-2]
+    return on_host(weight, "It fits, but gives no tensor on the GPU any more."), to_host(head)
+
+
+def _same_weight(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
+    (returned, head), (wanted, _) = run.results, expected
     message = "It fits, but the head's weight is not the same any more."
-    require_close(run.results, expected, message, rtol=0, atol=0)
+    require_close(returned, wanted, message, rtol=0, atol=0)
+    message = "It returns the right weight, but the head of the model has another."
+    require_close(head, wanted, message, rtol=0, atol=0)
 
 
 TRAIN_HEAD = Fix(
@@ -382,9 +391,7 @@ TRAIN_HEAD = Fix(
         limit=lambda own: ROOM_MIB * MIB,
         by_others=True,
         ran_out=_how_many_gradients,
-        collect=lambda run, weight: on_host(
-            weight, "It fits, but gives no tensor on the GPU any more."
-        ),
+        collect=_weights,
         compare=_same_weight,
         report=lambda run: f"peak {format_bytes(run.peak_bytes)}",
     ),

@@ -427,6 +427,9 @@ APPLICATIONS = Diagnose(
 # train: a loop that keeps outputs and graphs
 
 WIDTH = 16
+Trained = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
+"""Scores; weights; the optimizer's momentum. All on the host."""
+
 BATCH_STEP = 32768
 """A batch of a multiple of this many rows takes a multiple of 2 MiB."""
 
@@ -457,25 +460,34 @@ def _train(
 def _model_and_data(run: Run, rows: int, layers: int, steps: int) -> tuple[Any, ...]:
     model = _model(layers)
     load = run.noting(lambda index: numbered_batch(index, rows, WIDTH))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     return model, optimizer, load, numbered_batch(-1, rows, WIDTH), steps
 
 
-def _scores_and_weights(run: Run, scores: object) -> tuple[torch.Tensor, torch.Tensor]:
+def _scores_and_weights(run: Run, scores: object) -> Trained:
     steps = run.case["steps"]
     if not is_plain(scores) or scores.shape != (steps,):
         raise NotFixed(f"It fits, but does not give the scores of {steps} steps any more.")
-    learned = [to_host(parameter).flatten() for parameter in parameters_of(run.inputs[0])]
-    return to_host(scores), torch.cat(learned)
+    learned = list(parameters_of(run.inputs[0]))
+    states = [run.inputs[1].state.get(weight, {}).get("momentum_buffer") for weight in learned]
+    return (
+        to_host(scores),
+        torch.cat([to_host(weight).flatten() for weight in learned]),
+        torch.cat(
+            [torch.empty(0), *(to_host(each).flatten() for each in states if each is not None)]
+        ),
+    )
 
 
-def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
-    scores, learned = run.results
+def _same_training(run: Run, expected: Trained) -> None:
+    scores, learned, states = run.results
     require_close(
         scores, expected[0], "It fits, but its scores have changed.", rtol=1e-4, atol=1e-8
     )
     message = "It fits, but the model has learned something else."
     require_close(learned, expected[1], message, rtol=1e-4)
+    message = "It fits, but the optimizer has not done the steps: its momentum is another."
+    require_close(states, expected[2], message, rtol=1e-3, atol=1e-6)
 
 
 def _batch_bytes(run: Run) -> int:

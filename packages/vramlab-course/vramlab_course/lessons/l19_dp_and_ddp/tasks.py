@@ -19,6 +19,7 @@ from vramlab_classroom.judge.task import (
     Predict,
 )
 from vramlab_course.lessons.l19_dp_and_ddp.formulas import Classifier
+from vramlab_course.tasks.batches import numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.repair import Repair, Run
@@ -530,9 +531,8 @@ def _train_step(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -
 
 def _model_and_batch(run: Run, batch: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
     model = _model()
-    values = torch.arange(batch * WIDTH, dtype=torch.float32).remainder(251).div(251)
-    x = values.reshape(batch, WIDTH).to("cuda:0")
-    labels = torch.arange(batch).remainder(CLASSES).to("cuda:0")
+    x = numbered_batch(batch, batch, WIDTH)
+    labels = torch.randint(CLASSES, (batch,)).to("cuda:0")
     return model, x, labels
 
 

@@ -467,6 +467,7 @@ TRAIN = Fix(
         gpu=GPU("T4", values=True),
         build=_build,
         reference=_train,
+        least_share=0.6,  # a backward pass of one's own computes no layer again: two thirds
         limit=room(ROOM_BYTES),
         allocated_room_bytes=ROOM_BYTES,
         ran_out=_where_it_ended,

@@ -240,6 +240,7 @@ STEP = Fix(
         reference=_step,
         fits=_step_again,
         limit=room(3 * HIDDEN_BYTES),
+        allocated_room_bytes=4 * HIDDEN_BYTES,
         ran_out=_held,
         collect=collect_gradients,
         compare=_same_gradients,

@@ -9,5 +9,5 @@ import torch
 def train_step(model, x):
     for parameter in model.parameters():
         parameter.grad = torch.empty_like(parameter)
-        for _ in range(2):
+        for _ in range(3):
             x @ parameter.detach()
