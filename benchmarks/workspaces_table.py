@@ -1,6 +1,6 @@
 """The workspaces of cuBLAS and cuBLASLt, from version to version, as a table in Markdown.
 
-It is read off `vramlab.kernels.cublas`, which the virtual GPU itself asks.
+It is read off `vramlab.kernels.rule_table.cublas`, which the virtual GPU itself asks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import groupby
 
 from benchmarks.scores import markdown_table
 from vramlab.kernels import CUBLAS, CUBLASLT, KernelContext
-from vramlab.kernels.cublas import Workspace, workspaces
+from vramlab.kernels.rule_table.cublas import Workspace, workspaces
 from vramlab.units import MIB
 
 VERSIONS = ((1, 13), *((2, minor) for minor in range(16)))

@@ -20,7 +20,7 @@ from torch.nn.parallel import _functions
 from torch.utils import _python_dispatch
 
 from vramlab.gpu import VirtualGPU, attached
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 
 NAMESPACES: dict[str, Any] = {
     "math": math,

@@ -141,7 +141,7 @@ def _wrapped(words: str, first: str, others: str) -> list[str]:
 def _records(name: str) -> list[Description]:
     """Describe the overloads of an op; an empty list for an unknown op."""
     from vramlab.gpu.ops.describe import describe
-    from vramlab.kernels.registry import overloads
+    from vramlab.kernels.rule_table.registry import overloads
 
     full = name if "." in name else f"aten.{name}"
     return [describe(overload) for overload in overloads(full) if _is_called(overload)]

@@ -400,7 +400,7 @@ def _native_engine(arguments: argparse.Namespace, why: str) -> RunningEngine:
 @contextmanager
 def _one_rank_with(values: KnownValues) -> Iterator[None]:
     """Keep known values, and simulate a single rank without the others."""
-    from vramlab.gpu.stand_ins.rank_alone import waiting_for_nobody
+    from vramlab.gpu.stand_ins.ranks.rank_alone import waiting_for_nobody
 
     with waiting_for_nobody(), values:
         yield

@@ -30,8 +30,8 @@ from vramlab import catalogue
 from vramlab.allocator import AllocatorSettings
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu import signatures, torch_internals
-from vramlab.gpu.core import warning_lines
 from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.patching import warning_lines
 from vramlab.gpu.stand_ins.torch_c import CLayer
 from vramlab.gpu.torch_internals import CUDA_FUNCTIONS, Found, Internal, Replaced
 from vramlab.torch_versions import KNOWN_RELEASES, NEWEST, OLDEST, text

@@ -17,14 +17,15 @@ from vramlab.catalogue import GPUModel
 from vramlab.errors import UnknownTorchVersionError
 from vramlab.gpu import assumptions, self_check
 from vramlab.gpu.attached_gpus import ATTACHED
-from vramlab.gpu.core import modes, warning_lines
+from vramlab.gpu.core import modes
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import Service
 from vramlab.gpu.core.machine import Machine
 from vramlab.gpu.core.modes import EnteredModes
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching import warning_lines
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session, StandIn
-from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.core.values.value_policy import ValuePolicy
 from vramlab.gpu.ops import autocast, cuda_paths
 from vramlab.gpu.ops.values import AnswerNan, RefuseValues
 from vramlab.gpu.stand_ins import (
@@ -33,27 +34,22 @@ from vramlab.gpu.stand_ins import (
     compile,
     cpp_extension,
     cuda_tensor_types,
-    data_parallel_comm,
     dlpack,
     dynamo,
     foreach_grouping,
     function_modes,
     generators,
     graphs,
-    multiprocessing,
     nan_sentinel,
-    nvml,
     profiler,
-    safetensors,
     serialization,
-    shared_host_tensors,
     storages,
     swap_tensors,
     threads,
     torch_c,
-    torchvision,
-    triton,
 )
+from vramlab.gpu.stand_ins.libraries import nvml, safetensors, torchvision, triton
+from vramlab.gpu.stand_ins.ranks import data_parallel_comm, multiprocessing, shared_host_tensors
 from vramlab.gpu.stand_ins.tensor_overrides import TensorOverrides
 from vramlab.gpu.torch_internals import destroy, installed_version
 from vramlab.torch_versions import KNOWN_RULES, NEWEST, OLDEST, OLDEST_RULES, Version, parse, text
@@ -62,7 +58,7 @@ from vramlab.units import MIB
 
 def _distributed(session: Session) -> None:
     if torch.distributed.is_available():  # not in every build of PyTorch
-        from vramlab.gpu.stand_ins import distributed
+        from vramlab.gpu.stand_ins.ranks import distributed
 
         distributed.install(session)
 

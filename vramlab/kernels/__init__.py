@@ -27,9 +27,9 @@ from vramlab.kernels import (
     sorting,
     sparse,
 )
-from vramlab.kernels.calls import calls_of, rules_called
 from vramlab.kernels.classify import Knowledge, classify
-from vramlab.kernels.registry import (
+from vramlab.kernels.rule_table.calls import calls_of, rules_called
+from vramlab.kernels.rule_table.registry import (
     CUBLAS,
     CUBLASLT,
     OUTPUTS,

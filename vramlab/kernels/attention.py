@@ -17,9 +17,28 @@ from torch import Tensor
 
 from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
 from vramlab.cuda_rules.rounding import ceil_div, round_up
-from vramlab.kernels.calls import BF16, F16, F32, OpCall, Zeros, asks, aten, op_call, zeros
-from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.rule_table.calls import (
+    BF16,
+    F16,
+    F32,
+    OpCall,
+    Zeros,
+    asks,
+    aten,
+    op_call,
+    zeros,
+)
+from vramlab.kernels.rule_table.operands import nbytes
+from vramlab.kernels.rule_table.registry import (
+    OUTPUTS,
+    Call,
+    Give,
+    Output,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _FLASH_API = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, PyTorch 2.13"
 _EFFICIENT = "aten/src/ATen/native/transformers/cuda/mem_eff_attention, PyTorch 2.13"

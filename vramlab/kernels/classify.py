@@ -8,7 +8,7 @@ from enum import Enum
 import torch
 
 from vramlab.gpu.torch_internals import OpOverload, schema_of
-from vramlab.kernels.registry import TABLE, overloads
+from vramlab.kernels.rule_table.registry import TABLE, overloads
 
 
 class Knowledge(Enum):
@@ -69,7 +69,7 @@ PLAIN = (
     "_c10d_functional.all_to_all_single",
     "_c10d_functional.reduce_scatter_tensor",
     "_c10d_functional.wait_tensor",
-    # recurrent networks: what cuDNN takes, `vramlab.gpu.ops.cudnn_rnn` allocates
+    # recurrent networks: what cuDNN takes, `vramlab.gpu.ops.recurrent.cudnn_rnn` allocates
     "aten._cudnn_rnn",
     "aten._cudnn_rnn_backward",
     "aten._cudnn_rnn_flatten_weight",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import Call, Status, Step, Take, rule
+from vramlab.kernels.rule_table.operands import nbytes
+from vramlab.kernels.rule_table.registry import Call, Status, Step, Take, rule
 
 _SOURCE = "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, PyTorch 2.13"
 

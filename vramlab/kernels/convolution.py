@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from vramlab.cudnn.problems import ALIGNMENT, Convolution, Operation, strides_of
-from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.operands import contiguous, has_strides_of_channels_last, nbytes
 from vramlab.kernels.reductions import reduction_steps
-from vramlab.kernels.registry import (
+from vramlab.kernels.rule_table.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.rule_table.operands import contiguous, has_strides_of_channels_last, nbytes
+from vramlab.kernels.rule_table.registry import (
     OUTPUTS,
     Call,
     Convolve,

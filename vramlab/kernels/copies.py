@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from vramlab.gpu.torch_internals import OpOverload, schema_of
-from vramlab.kernels.operands import contiguous, in_format, suggested_format
-from vramlab.kernels.registry import OUTPUTS, Call, Status, Step, rule
+from vramlab.kernels.rule_table.operands import contiguous, in_format, suggested_format
+from vramlab.kernels.rule_table.registry import OUTPUTS, Call, Status, Step, rule
 
 _OUTPUTS = "outputs"
 

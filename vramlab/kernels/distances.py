@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from vramlab.kernels.operands import contiguous
-from vramlab.kernels.registry import OUTPUTS, Call, Status, Step, Take, rule
+from vramlab.kernels.rule_table.operands import contiguous
+from vramlab.kernels.rule_table.registry import OUTPUTS, Call, Status, Step, Take, rule
 
 
 @rule(

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from vramlab.cuda_rules.cub import key_bits, radix_sort_bytes, scan_bytes, unique_by_key_bytes
 from vramlab.cuda_rules.rounding import ceil_div, round_up
-from vramlab.kernels.calls import BF16, F32, I64, Ids, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.operands import contiguous, flat_stride, nbytes, opmath_bytes
-from vramlab.kernels.registry import (
+from vramlab.kernels.rule_table.calls import BF16, F32, I64, Ids, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.rule_table.operands import contiguous, flat_stride, nbytes, opmath_bytes
+from vramlab.kernels.rule_table.registry import (
     OUTPUTS,
     Call,
     Give,

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from vramlab.cuda_rules.rounding import ceil_div
-from vramlab.kernels.calls import BF16, F32, OpCall, Several, asks, aten, op_call, zeros
-from vramlab.kernels.operands import is_dense, opmath_bytes
 from vramlab.kernels.reductions import norm_steps
-from vramlab.kernels.registry import OUTPUTS, Call, Output, Status, Step, Take, rule
+from vramlab.kernels.rule_table.calls import BF16, F32, OpCall, Several, asks, aten, op_call, zeros
+from vramlab.kernels.rule_table.operands import is_dense, opmath_bytes
+from vramlab.kernels.rule_table.registry import OUTPUTS, Call, Output, Status, Step, Take, rule
 
 _CHUNK = 65536  # numbers that one block of a multi-tensor kernel reads
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from vramlab.kernels.registry import CUBLAS, OUTPUTS, Call, Status, Step, Take, rule
+from vramlab.kernels.rule_table.registry import CUBLAS, OUTPUTS, Call, Status, Step, Take, rule
 
 _POINTERS_AND_STRIDES = 3
 """Of the left operand, the right one and the result, for each group: 8 B each."""

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from vramlab.cuda_rules.cub import key_bits, radix_sort_bytes, scan_bytes, select_bytes, sum_bytes
-from vramlab.kernels.calls import I32, Ids, OpCall, asks, aten, zeros
-from vramlab.kernels.operands import contiguous
 from vramlab.kernels.reductions import flat_reduction
-from vramlab.kernels.registry import (
+from vramlab.kernels.rule_table.calls import I32, Ids, OpCall, asks, aten, zeros
+from vramlab.kernels.rule_table.operands import contiguous
+from vramlab.kernels.rule_table.registry import (
     OUTPUTS,
     Call,
     Give,

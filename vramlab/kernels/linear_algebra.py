@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
-from vramlab.kernels.operands import nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Status, Step, Take, rule
+from vramlab.kernels.rule_table.operands import nbytes
+from vramlab.kernels.rule_table.registry import OUTPUTS, Call, Give, Status, Step, Take, rule
 
 _POINTER_BYTES = 8
 

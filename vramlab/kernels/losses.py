@@ -9,11 +9,20 @@ import torch
 from torch import Tensor
 
 from vramlab.gpu.torch_internals import schema_of
-from vramlab.kernels.calls import BF16, F16, F32, Ids, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.copies import copies, copying
-from vramlab.kernels.operands import contiguous, nbytes
 from vramlab.kernels.reductions import whole_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.rule_table.calls import BF16, F16, F32, Ids, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.rule_table.operands import contiguous, nbytes
+from vramlab.kernels.rule_table.registry import (
+    OUTPUTS,
+    Call,
+    Give,
+    Output,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _NO_REDUCTION = 0
 _EACH_LOSS = "loss of each element"

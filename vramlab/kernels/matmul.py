@@ -15,8 +15,18 @@ import torch
 from torch import Tensor
 
 from vramlab.gpu.torch_internals import storage_id
-from vramlab.kernels.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.registry import CUBLAS, CUBLASLT, OUTPUTS, Call, Give, Status, Step, Take, rule
+from vramlab.kernels.rule_table.calls import BF16, F16, F32, F64, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.rule_table.registry import (
+    CUBLAS,
+    CUBLASLT,
+    OUTPUTS,
+    Call,
+    Give,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _BLAS_CPP = "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
 _SHARED_WORKSPACE = (2, 12)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from vramlab.cuda_rules.rounding import ceil_div, power_of_two_below
-from vramlab.kernels.calls import BF16, F32, OpCall, Zeros, asks, aten, op_call, zeros
 from vramlab.kernels.copies import copies
-from vramlab.kernels.operands import (
+from vramlab.kernels.reductions import variance_steps, whole_column_sum
+from vramlab.kernels.rule_table.calls import BF16, F32, OpCall, Zeros, asks, aten, op_call, zeros
+from vramlab.kernels.rule_table.operands import (
     contiguous,
     flat_stride,
     in_format,
@@ -20,8 +21,16 @@ from vramlab.kernels.operands import (
     opmath_bytes,
     suggested_format,
 )
-from vramlab.kernels.reductions import variance_steps, whole_column_sum
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.rule_table.registry import (
+    OUTPUTS,
+    Call,
+    Give,
+    Output,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _LAYER_NORM_CU = "aten/src/ATen/native/cuda/layer_norm_kernel.cu, PyTorch 2.13"
 _GROUP_NORM_CU = "aten/src/ATen/native/cuda/group_norm_kernel.cu, PyTorch 2.13"

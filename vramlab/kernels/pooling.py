@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torch import Tensor
 
-from vramlab.kernels.calls import BF16, F32, I64, OpCall, asks, aten, op_call, zeros
 from vramlab.kernels.copies import copies, copying, is_channels_last
-from vramlab.kernels.registry import Call, Status, Step, rule
+from vramlab.kernels.rule_table.calls import BF16, F32, I64, OpCall, asks, aten, op_call, zeros
+from vramlab.kernels.rule_table.registry import Call, Status, Step, rule
 
 _CUDA = "aten/src/ATen/native/cuda"
 

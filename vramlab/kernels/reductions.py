@@ -21,7 +21,7 @@ from vramlab.cuda_rules.reduce import (
     total_layout,
 )
 from vramlab.cuda_rules.rounding import round_up
-from vramlab.kernels.calls import (
+from vramlab.kernels.rule_table.calls import (
     BF16,
     BOOL,
     F16,
@@ -35,8 +35,17 @@ from vramlab.kernels.calls import (
     op_call,
     zeros,
 )
-from vramlab.kernels.operands import flat_stride, is_dense, opmath_bytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, KernelContext, Status, Step, Take, rule
+from vramlab.kernels.rule_table.operands import flat_stride, is_dense, opmath_bytes
+from vramlab.kernels.rule_table.registry import (
+    OUTPUTS,
+    Call,
+    Give,
+    KernelContext,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _REDUCE_CUH = "aten/src/ATen/native/cuda/Reduce.cuh, PyTorch 2.13"
 _HALVES = (torch.float16, torch.bfloat16)

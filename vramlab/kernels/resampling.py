@@ -7,8 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from torch import Tensor
 
 from vramlab.kernels.copies import copies, copying, is_channels_last
-from vramlab.kernels.operands import contiguous, nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.rule_table.operands import contiguous, nbytes
+from vramlab.kernels.rule_table.registry import (
+    OUTPUTS,
+    Call,
+    Give,
+    Output,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _CUDA = "aten/src/ATen/native/cuda"
 _ENOUGH_CHANNELS = 4

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
 from vramlab.cuda_rules.rounding import ceil_div
-from vramlab.kernels.operands import is_dense
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Status, Step, Take, rule
+from vramlab.kernels.rule_table.operands import is_dense
+from vramlab.kernels.rule_table.registry import OUTPUTS, Call, Give, Status, Step, Take, rule
 
 _SOURCE = "aten/src/ATen/native/cuda/TensorShape.cu, PyTorch 2.13"
 _BLOCK_THREADS = 128

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vramlab.kernels.operands import contiguous, nbytes
 from vramlab.kernels.reductions import reduction_steps
-from vramlab.kernels.registry import CUBLAS, OUTPUTS, Call, Give, Output, Step, Take
+from vramlab.kernels.rule_table.operands import contiguous, nbytes
+from vramlab.kernels.rule_table.registry import CUBLAS, OUTPUTS, Call, Give, Output, Step, Take
 
 _COLUMNS, _ONES, _BEFORE = "columns", "ones", "output before it grows"
 _GRADIENT, _PART = "the gradient", "a group's channels"

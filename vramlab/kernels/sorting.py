@@ -25,10 +25,22 @@ from vramlab.cuda_rules.cub import (
 )
 from vramlab.cuda_rules.gpu_facts import CudaGpuFacts
 from vramlab.cuda_rules.rounding import ceil_div
-from vramlab.kernels.calls import BF16, BOOL, F32, F64, I32, I64, OpCall, asks, aten, op_call, zeros
-from vramlab.kernels.operands import contiguous, is_dense, nbytes
 from vramlab.kernels.reductions import flat_reduction
-from vramlab.kernels.registry import (
+from vramlab.kernels.rule_table.calls import (
+    BF16,
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    OpCall,
+    asks,
+    aten,
+    op_call,
+    zeros,
+)
+from vramlab.kernels.rule_table.operands import contiguous, is_dense, nbytes
+from vramlab.kernels.rule_table.registry import (
     OUTPUTS,
     Call,
     Give,

@@ -12,8 +12,17 @@ from torch import Tensor
 
 from vramlab.cuda_rules.cub import merge_sort_bytes, unique_by_key_bytes
 from vramlab.gpu.torch_internals import sparse_parts
-from vramlab.kernels.operands import contiguous, nbytes
-from vramlab.kernels.registry import OUTPUTS, Call, Give, Output, Status, Step, Take, rule
+from vramlab.kernels.rule_table.operands import contiguous, nbytes
+from vramlab.kernels.rule_table.registry import (
+    OUTPUTS,
+    Call,
+    Give,
+    Output,
+    Status,
+    Step,
+    Take,
+    rule,
+)
 
 _INDEX_BYTES = 8
 _FEWEST_SORTED = 2  # entries

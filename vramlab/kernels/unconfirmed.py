@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from vramlab.gpu.torch_internals import OpOverload
-from vramlab.kernels.registry import overloads
+from vramlab.kernels.rule_table.registry import overloads
 
 TABLE = Path(__file__).with_name("unconfirmed.txt")
 

@@ -22,7 +22,6 @@ Only `read_device` needs more than torch: nvidia-ml-py.
 """
 
 from vramlab.categories import Category
-from vramlab.measure.allocations import allocations_table
 from vramlab.measure.autograd_graph import AutogradGraph, GraphOp, SavedPart, autograd_graph
 from vramlab.measure.categories import (
     Attribution,
@@ -36,13 +35,14 @@ from vramlab.measure.collectives import Collective, Collectives, record_collecti
 from vramlab.measure.counters import MemoryReading, read_memory, reset_peaks
 from vramlab.measure.device import DeviceReading, device_table, read_device
 from vramlab.measure.figures import Expectation, Published, Quantity
+from vramlab.measure.history.allocations import allocations_table
+from vramlab.measure.history.rebuild import IncompleteTraceError, timeline_from_snapshots
+from vramlab.measure.history.recording import Recording, record_timeline
 from vramlab.measure.holders import Holder, holders
 from vramlab.measure.least_times import LeastTime, least_time
 from vramlab.measure.operator_calls import OperatorCall, OperatorCalls, record_operators
 from vramlab.measure.p2p_copies import Links, record_links
 from vramlab.measure.p2p_sends import Sends, record_sends
-from vramlab.measure.rebuild import IncompleteTraceError, timeline_from_snapshots
-from vramlab.measure.recording import Recording, record_timeline
 from vramlab.measure.results import Result, StageMeasurement
 from vramlab.measure.saved_tensors import (
     SavedTensor,

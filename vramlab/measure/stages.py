@@ -25,7 +25,7 @@ import torch
 from vramlab.attachment import attached
 from vramlab.measure.counters import read_memory, reset_peaks
 from vramlab.measure.figures import Expectation
-from vramlab.measure.recording import Recording
+from vramlab.measure.history.recording import Recording
 from vramlab.measure.results import Result, StageMeasurement
 
 

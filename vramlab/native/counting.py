@@ -20,15 +20,15 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.op_table import OPS
-from vramlab.gpu.core.shadows import UNKNOWN, Shadows, Unknown
-from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.core.values.shadows import UNKNOWN, Shadows, Unknown
+from vramlab.gpu.core.values.value_policy import ValuePolicy
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     OpOverload,
     destroy,
     kernel_on_cuda,
 )
-from vramlab.kernels.registry import overloads
+from vramlab.kernels.rule_table.registry import overloads
 from vramlab.native.report import CORE
 
 Numbers = Callable[[Any, Sequence[Any]], list[int]]

@@ -1,7 +1,7 @@
 """Small tensors stay true on the native engine.
 
 Kernels compute nothing there. But what steers a program is small: positions, masks, lengths,
-counts, the scale of a GradScaler. Such tensors have shadows (`vramlab/gpu/core/shadows.py`), which
+counts, the scale of a GradScaler. Such tensors have shadows (`vramlab.gpu.core.values`), which
 are the GPU's memory itself: the engine's device memory is memory of the host. A function of torch
 runs first on the GPU, by PyTorch's own code, so what it allocates does not change. If all its
 operands are known, it then runs again on the host.
@@ -25,10 +25,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from vramlab.gpu.attached_gpus import ATTACHED
-from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.read_places import ReadPlaces
-from vramlab.gpu.core.shadows import DECIDING, OVERWRITING, UNKNOWN, Shadow, Shadows, no_grad
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.tensors import outputs_of, tensors_in
+from vramlab.gpu.core.values.read_places import ReadPlaces
+from vramlab.gpu.core.values.shadows import DECIDING, OVERWRITING, UNKNOWN, Shadow, Shadows, no_grad
 from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber
 from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN_VALUE, pass_for_finite
 from vramlab.gpu.torch_internals import (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vramlab.gpu.stand_ins import torchvision
+from vramlab.gpu.stand_ins.libraries import torchvision
 from vramlab.planner.custom import CustomModel, Input, UnusableModel
 from vramlab.planner.layers import keep, layer_lists
 from vramlab.planner.program import Training, give_memory

@@ -108,7 +108,7 @@ def load_function(text: str) -> Callable[..., Any]:
 
 def _torchvision_loads() -> AbstractContextManager[None]:
     """Let torchvision be imported, whose usual wheels want PyTorch's CUDA build; imports torch."""
-    from vramlab.gpu.stand_ins import torchvision
+    from vramlab.gpu.stand_ins.libraries import torchvision
 
     return torchvision.loading()
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from vramlab.attachment import attached
 from vramlab.errors import NeedsMoreGPUs
-from vramlab.gpu.stand_ins.rank_alone import StoreOfRankAlone
+from vramlab.gpu.stand_ins.ranks.rank_alone import StoreOfRankAlone
 from vramlab.gpu.torch_internals import clear_dtensor_caches
 from vramlab.native.choice import is_inside
 

@@ -13,8 +13,8 @@ import torch
 
 from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.core.read_places import ReadPlace
 from vramlab.gpu.core.stack_frames import line_of
+from vramlab.gpu.core.values.read_places import ReadPlace
 from vramlab.gpu.ops.values import AnswerNan
 from vramlab.measure import Category, Frame
 from vramlab.native.report import SubstituteCall, calls_so_far

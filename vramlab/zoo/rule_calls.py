@@ -1,4 +1,4 @@
-"""Run the calls of a rule's ops (`vramlab.kernels.calls`) on the attached GPU, each a stage."""
+"""Run a rule's calls (`vramlab.kernels.rule_table.calls`) on the attached GPU, each a stage."""
 
 from __future__ import annotations
 

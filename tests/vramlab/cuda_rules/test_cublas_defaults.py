@@ -14,7 +14,7 @@ from vramlab.cuda_rules.cublas import (
     workspaces,
 )
 from vramlab.kernels import CUBLAS, CUBLASLT, KernelContext, Marker
-from vramlab.kernels import cublas as kernels_cublas
+from vramlab.kernels.rule_table import cublas as kernels_cublas
 from vramlab.units import MIB
 
 CAPABILITIES = ((7, 0), (8, 0), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0))

@@ -11,7 +11,7 @@ import pytest
 from allocator_invariants import check
 
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.ops import cudnn_rnn
+from vramlab.gpu.ops.recurrent import cudnn_rnn
 
 
 @contextmanager

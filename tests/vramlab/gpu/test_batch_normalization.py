@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import vramlab
 from vramlab.measure import record_timeline
-from vramlab.measure.recording import Recording
+from vramlab.measure.history.recording import Recording
 
 IMAGES = 8 * 64 * 14 * 14 * 4
 """Bytes of a batch in float32."""

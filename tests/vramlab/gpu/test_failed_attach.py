@@ -15,7 +15,7 @@ from torch_state import changed_names, state_of_torch, train_a_little
 import vramlab
 from vramlab.gpu import VirtualGPU, attached, virtual_gpu
 from vramlab.gpu.core import modes
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.ops import autocast, cuda_paths
 from vramlab.units import MIB
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import vramlab
 from vramlab.measure import record_timeline
-from vramlab.measure.recording import Recording
+from vramlab.measure.history.recording import Recording
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vramlab.gpu.core.late_modules import answered_until_needed, is_imported
+from vramlab.gpu.core.patching.late_modules import answered_until_needed, is_imported
 
 NAME = "slow_package_of_a_test"
 FILES = {

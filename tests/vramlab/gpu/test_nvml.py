@@ -15,8 +15,8 @@ from pynvml import nvmlDeviceGetHandleByIndex, nvmlDeviceGetMemoryInfo, nvmlInit
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
-from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.stand_ins.nvml import answer_for
+from vramlab.gpu.core.patching.patches import Patches
+from vramlab.gpu.stand_ins.libraries.nvml import answer_for
 from vramlab.units import MIB
 
 T4 = catalogue.find("T4")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import vramlab
 from vramlab.measure import record_timeline
-from vramlab.measure.recording import Recording
+from vramlab.measure.history.recording import Recording
 
 SEEN: list[torch.device] = []
 

@@ -11,7 +11,7 @@ from torch.distributed import distributed_c10d
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.stand_ins.rank_alone import StoreOfRankAlone, waiting_for_nobody
+from vramlab.gpu.stand_ins.ranks.rank_alone import StoreOfRankAlone, waiting_for_nobody
 
 
 def test_a_rank_meets_nobody_and_its_collectives_move_nothing(

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from vramlab.gpu import VirtualGPU
-from vramlab.gpu.core.warning_lines import warn
+from vramlab.gpu.core.patching.warning_lines import warn
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +139,6 @@ def test_each_line_is_warned_once_by_default() -> None:
 def test_where_no_program_runs_a_warning_is_given_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vramlab.gpu.core.warning_lines.user_frame", lambda: None)
+    monkeypatch.setattr("vramlab.gpu.core.patching.warning_lines.user_frame", lambda: None)
     with pytest.warns(UserWarning, match="words"):
         warn("words")

@@ -7,7 +7,7 @@ import torch
 
 from vramlab.kernels import Knowledge, classify
 from vramlab.kernels.classify import PLAIN, WORKSPACE_UNKNOWN
-from vramlab.kernels.registry import overloads
+from vramlab.kernels.rule_table.registry import overloads
 
 aten = torch.ops.aten
 

@@ -10,8 +10,8 @@ import torch
 from kernel_events import Events, meta
 
 from vramlab.kernels.copies import copies
-from vramlab.kernels.operands import suggested_format
-from vramlab.kernels.registry import OUTPUTS, Call
+from vramlab.kernels.rule_table.operands import suggested_format
+from vramlab.kernels.rule_table.registry import OUTPUTS, Call
 
 aten = torch.ops.aten
 I64 = torch.int64

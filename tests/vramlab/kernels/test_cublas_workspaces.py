@@ -6,7 +6,7 @@ import pytest
 from kernel_events import A100, H200, Model
 
 from vramlab.kernels import CUBLAS, CUBLASLT, OUTPUTS, KernelContext
-from vramlab.kernels.cublas import Workspace, workspaces
+from vramlab.kernels.rule_table.cublas import Workspace, workspaces
 from vramlab.units import KIB, MIB
 
 B200 = Model(148, 2048, (10, 0))

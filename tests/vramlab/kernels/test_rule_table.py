@@ -10,7 +10,7 @@ import torch.distributed.fsdp  # defines the ops fsdp.*
 from kernel_events import Recorder, meta
 
 from vramlab.kernels import OUTPUTS, TABLE, Call, Give, Output, RuleTable, Step, Take, replay
-from vramlab.kernels.registry import overloads
+from vramlab.kernels.rule_table.registry import overloads
 
 aten = torch.ops.aten
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trace_records import LARGE, SMALL, block, live, segment
 
-from vramlab.measure.replay import Replay, SplitRules
+from vramlab.measure.history.replay import Replay, SplitRules
 from vramlab.units import MIB
 
 DEFAULT = SplitRules()

@@ -37,7 +37,6 @@ from vramlab.gpu.core.machine import AUTOGRAD_THREAD, Machine
 from vramlab.gpu.core.observers import Observer
 from vramlab.gpu.core.op_table import OPS, OpSpec, written_by
 from vramlab.gpu.core.ops_in_python import kernel_of_program
-from vramlab.gpu.core.shadows import DECIDING
 from vramlab.gpu.core.storage_record import (
     ATTRIBUTE,
     HOST,
@@ -50,7 +49,8 @@ from vramlab.gpu.core.storage_record import (
     wraps,
 )
 from vramlab.gpu.core.tensors import outputs_of, tensors_in
-from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.core.values.shadows import DECIDING
+from vramlab.gpu.core.values.value_policy import ValuePolicy
 from vramlab.gpu.torch_internals import (
     DispatchKey,
     OpOverload,

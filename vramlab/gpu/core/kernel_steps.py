@@ -9,7 +9,7 @@ import torch
 
 from vramlab.allocator import Block
 from vramlab.kernels import Convolve, Marker
-from vramlab.kernels.cublas import workspaces
+from vramlab.kernels.rule_table.cublas import workspaces
 
 if TYPE_CHECKING:
     from vramlab.gpu.core.dispatcher import Dispatcher

@@ -32,7 +32,7 @@ from vramlab.gpu.core.handles import HandlePool
 from vramlab.gpu.core.identities import device_uuid, visible_count
 from vramlab.gpu.core.observers import Observer, RunningOps
 from vramlab.kernels import KernelContext
-from vramlab.kernels.cublas import Workspace
+from vramlab.kernels.rule_table.cublas import Workspace
 
 if TYPE_CHECKING:
     from torch import Generator

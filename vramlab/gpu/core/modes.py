@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.function_mode import DeviceMode, Service
-from vramlab.gpu.core.main_thread import run_in_main_thread
+from vramlab.gpu.core.patching.main_thread import run_in_main_thread
 from vramlab.gpu.torch_internals import (
     TorchDispatchMode,
     default_device_mode,

@@ -26,7 +26,7 @@ from torch import Tensor
 from vramlab.gpu.core.tensors import tensors_in
 from vramlab.gpu.torch_internals import DispatchKey, OpOverload, schema_of
 from vramlab.kernels import TABLE, Rule
-from vramlab.kernels.registry import overloads
+from vramlab.kernels.rule_table.registry import overloads
 
 if TYPE_CHECKING:
     from vramlab.gpu.core.dispatcher import Dispatcher

@@ -10,8 +10,8 @@ import torch
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.machine import Machine
-from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.core.patching.patches import Patches
+from vramlab.gpu.core.values.value_policy import ValuePolicy
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vramlab.gpu.core.shadows import Shadow, Shadows, covers
+from vramlab.gpu.core.values.shadows import Shadow, Shadows, covers
 from vramlab.gpu.torch_internals import sparse_parts
 
 if TYPE_CHECKING:

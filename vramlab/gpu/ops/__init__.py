@@ -9,28 +9,25 @@ import torch
 
 from vramlab.gpu.core.op_table import OPS
 from vramlab.gpu.ops import (
-    attention_values,
     autocast,
     backward_paths,
     copies,
     counts,
     cuda_paths,
-    cudnn_rnn,
     data_dependent,
     embedding_bags,
-    fused_cells,
     indexing,
     inplace_backward,
     layouts,
     made_of,
     missing_meta,
     operand_checks,
-    packed_sequence,
     scaled_mm,
     sparse,
-    transformer_layers,
     values,
 )
+from vramlab.gpu.ops.attention import attention_values, transformer_layers
+from vramlab.gpu.ops.recurrent import cudnn_rnn, fused_cells, packed_sequence
 
 __all__ = [
     "attention_values",

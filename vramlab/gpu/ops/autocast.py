@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.op_table import OPS, AutocastPolicy, op
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in

@@ -23,7 +23,7 @@ from vramlab.gpu.core.storage_record import (
 from vramlab.gpu.ops.counts import count_as, counted_as
 from vramlab.gpu.ops.sparse import copy_sparse
 from vramlab.gpu.torch_internals import OpOverload, current_graph_task_id, storage_id
-from vramlab.kernels.operands import is_dense
+from vramlab.kernels.rule_table.operands import is_dense
 
 aten = torch.ops.aten
 

@@ -17,7 +17,7 @@ from vramlab.gpu.core.machine import Machine, VirtualDevice
 from vramlab.gpu.core.op_table import OPS, CudaPath, cuda_kernel, cuda_path
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import known, record_of, remember
-from vramlab.gpu.ops.sdpa import AttentionCall, additive, choose_backend, run_attention
+from vramlab.gpu.ops.attention.sdpa import AttentionCall, additive, choose_backend, run_attention
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     DispatchKey,
@@ -26,7 +26,7 @@ from vramlab.gpu.torch_internals import (
     kernel_of,
 )
 from vramlab.kernels.normalization import is_cudnns
-from vramlab.kernels.operands import suggested_format
+from vramlab.kernels.rule_table.operands import suggested_format
 
 aten = torch.ops.aten
 

@@ -15,9 +15,9 @@ import torch
 
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import OPS, MakeOutputs, op
-from vramlab.gpu.core.shadows import Unknown, one_element
 from vramlab.gpu.core.storage_record import HOST, SHADOWS, has_values, known, mark_as_host
 from vramlab.gpu.core.tensors import empty_meta, outputs_of, tensors_in
+from vramlab.gpu.core.values.shadows import Unknown, one_element
 from vramlab.gpu.torch_internals import OpOverload, tree_map
 
 aten = torch.ops.aten

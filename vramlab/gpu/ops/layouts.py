@@ -14,7 +14,7 @@ from vramlab.cudnn.problems import strides_of
 from vramlab.gpu.core.op_table import layout
 from vramlab.kernels.convolution import Backend, backend, gradient_formats, memory_format
 from vramlab.kernels.normalization import has_one_kernel_backward
-from vramlab.kernels.operands import suggested_format
+from vramlab.kernels.rule_table.operands import suggested_format
 
 
 @layout("aten.convolution.default")

@@ -17,7 +17,7 @@ from torch import Tensor
 from vramlab.gpu.core.op_table import OPS, made_of, op, written_by
 from vramlab.gpu.core.storage_record import SHADOWS
 from vramlab.gpu.torch_internals import DispatchKey, kernel_of
-from vramlab.kernels.registry import overloads
+from vramlab.kernels.rule_table.registry import overloads
 
 aten = torch.ops.aten
 

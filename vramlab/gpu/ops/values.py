@@ -1,7 +1,7 @@
 """What a program gets where it reads a value of a tensor that has none.
 
 A virtual GPU computes no values. Those of small tensors are known all the same while all that they
-are made of is (`vramlab/gpu/core/shadows.py`), and then the answer is the true one. For everything
+are made of is (`vramlab.gpu.core.values`), and then the answer is the true one. For everything
 else the policy decides: an error that says what to do, or, under `vramlab run`, nan and 0, or what
 a healthy run has where a program only branches on it (GradScaler finds no infinities). Each is
 noted with the line of the program that asked.
@@ -14,13 +14,10 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.branches import healthy_answer
 from vramlab.gpu.core.dispatch_mode import AllocationMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import no_values
 from vramlab.gpu.core.op_table import handler, op
-from vramlab.gpu.core.read_places import ReadPlaces
-from vramlab.gpu.core.shadows import UNKNOWN
 from vramlab.gpu.core.stack_frames import asking_frame, user_line
 from vramlab.gpu.core.storage_record import (
     SHADOWS,
@@ -30,7 +27,10 @@ from vramlab.gpu.core.storage_record import (
     known_number,
     remember,
 )
-from vramlab.gpu.core.value_policy import ValuePolicy
+from vramlab.gpu.core.values.branches import healthy_answer
+from vramlab.gpu.core.values.read_places import ReadPlaces
+from vramlab.gpu.core.values.shadows import UNKNOWN
+from vramlab.gpu.core.values.value_policy import ValuePolicy
 from vramlab.gpu.ops.callers import asking
 from vramlab.gpu.ops.counts import counted_as
 from vramlab.gpu.torch_internals import OpOverload, plain_name_of, schema_of

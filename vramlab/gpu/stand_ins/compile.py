@@ -17,8 +17,8 @@ from torch import nn
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import Machine
+from vramlab.gpu.core.patching.warning_lines import warn
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.warning_lines import warn
 
 _CAVEAT = (
     "torch.compile is not modelled on a virtual GPU: the program runs eagerly, and its memory is "

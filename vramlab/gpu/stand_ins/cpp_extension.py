@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.late_imports import changed_when_imported
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.late_imports import changed_when_imported
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session
 
 _MODULE = "torch.utils.cpp_extension"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session
 
 _DTYPES = {

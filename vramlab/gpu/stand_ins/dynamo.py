@@ -15,7 +15,7 @@ from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from vramlab.gpu.core.late_modules import LateModule, answered_until_needed, is_imported
+from vramlab.gpu.core.patching.late_modules import LateModule, answered_until_needed, is_imported
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.torch_internals import DYNAMO, KEPT_BY_DYNAMO
 

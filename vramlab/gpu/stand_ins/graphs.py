@@ -27,9 +27,9 @@ from vramlab.allocator.statistics import DEFAULT_POOL_ID, PoolId
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.captures import Capture
 from vramlab.gpu.core.machine import AUTOGRAD_THREAD, DEFAULT_STREAM, Machine
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
+from vramlab.gpu.core.patching.warning_lines import warn
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.warning_lines import warn
 from vramlab.gpu.torch_internals import (
     CUDA_FUNCTIONS,
     Replaced,

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch.profiler
 from torch.autograd import profiler
 
+from vramlab.gpu.core.patching.warning_lines import warn
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.warning_lines import warn
 
 
 def install(session: Session) -> None:

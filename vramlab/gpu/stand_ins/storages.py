@@ -12,8 +12,8 @@ import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.core.shadows import Shadow
 from vramlab.gpu.core.storage_record import HOST, record_of_storage
+from vramlab.gpu.core.values.shadows import Shadow
 from vramlab.gpu.torch_internals import Replaced, StorageBase, get_device_index
 
 

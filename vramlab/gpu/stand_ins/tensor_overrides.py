@@ -15,7 +15,6 @@ from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import type_name
 from vramlab.gpu.core.function_mode import Override
-from vramlab.gpu.core.shadows import MOST_BYTES
 from vramlab.gpu.core.storage_record import (
     HOST,
     has_values,
@@ -26,6 +25,7 @@ from vramlab.gpu.core.storage_record import (
     remember,
 )
 from vramlab.gpu.core.tensors import tensors_in
+from vramlab.gpu.core.values.shadows import MOST_BYTES
 from vramlab.gpu.ops.copies import use_on_stream
 from vramlab.gpu.ops.values import UnknownNumber
 from vramlab.gpu.stand_ins.cuda_tensor_types import cuda_type

@@ -27,11 +27,11 @@ from vramlab.cudnn.workspaces import VERSIONS
 from vramlab.errors import OutOfDeviceMemory, UnsupportedOnVirtualGPU
 from vramlab.gpu.core.identities import device_uuid
 from vramlab.gpu.core.machine import Machine, VirtualDevice
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.stack_frames import AllFrames, Frames, Lines
 from vramlab.gpu.stand_ins.graphs import pool_functions
-from vramlab.gpu.stand_ins.nvml_library import pci_bus
+from vramlab.gpu.stand_ins.libraries.nvml_library import pci_bus
 from vramlab.gpu.stand_ins.streams import (
     current_stream_data,
     default_stream_data,
@@ -199,7 +199,7 @@ class CLayer:
         patches.set(torch.cuda, "device_count", self._machine.count)
         patches.set(*Replaced.IS_IN_BAD_FORK.at, lambda: False)
         patches.set(*Replaced.GET_DEVICE_PROPERTIES.at, self._device_properties)
-        # Recurrent layers ask, and move their weights into one buffer (`ops/cudnn_rnn.py`).
+        # Recurrent layers ask, and move their weights into one buffer (`cudnn_rnn.py`).
         patches.set(torch.backends.cudnn, "is_acceptable", self._is_acceptable)
         patches.set(*Replaced.HAS_CUDNN.at, True)
         patches.set(torch.backends.cudnn, "version", self._cudnn_version)

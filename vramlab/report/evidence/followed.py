@@ -12,7 +12,7 @@ from typing import Any
 
 from vramlab.allocator.caching import OutOfMemoryObserver
 from vramlab.allocator.history import AllocatorEvent
-from vramlab.measure.replay import Replay, SplitRules
+from vramlab.measure.history.replay import Replay, SplitRules
 
 _GROWS = ("segment_alloc", "segment_map")
 _SHRINKS = ("segment_free", "segment_unmap")

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.storage_record import wraps
 from vramlab.gpu.torch_internals import (
     CUDA_FUNCTIONS,
@@ -30,8 +30,8 @@ from vramlab.gpu.torch_internals import (
     when_cuda_starts,
 )
 from vramlab.measure import graph
-from vramlab.measure.rebuild import COUNTED
-from vramlab.measure.replay import SplitRules
+from vramlab.measure.history.rebuild import COUNTED
+from vramlab.measure.history.replay import SplitRules
 from vramlab.report.evidence.followed import FollowedAllocator
 from vramlab.report.evidence.history_origins import HistoryOrigins, Place, place_of
 from vramlab.report.evidence.origins import BlockOrigin

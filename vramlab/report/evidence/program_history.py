@@ -19,7 +19,7 @@ import torch
 
 from vramlab.allocator.history import SKIPPABLE
 from vramlab.gpu.attached_gpus import ATTACHED
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.torch_internals import CUDA_FUNCTIONS, dump_snapshot, record_memory_history
 
 Snapshot = Mapping[str, Any]

@@ -18,9 +18,9 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
-from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.core.shadows import one_element
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.storage_record import known
+from vramlab.gpu.core.values.shadows import one_element
 from vramlab.gpu.torch_internals import DisableTorchFunction
 from vramlab.measure import graph
 from vramlab.report.running.stopped import Stopped

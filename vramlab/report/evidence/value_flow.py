@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
 
-from vramlab.gpu.core.read_places import AS_IF_ALL, ReadPlace
+from vramlab.gpu.core.values.read_places import AS_IF_ALL, ReadPlace
 from vramlab.source_files import CodeOwner, owner_of
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

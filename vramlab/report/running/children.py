@@ -25,7 +25,7 @@ from importlib.metadata import (
 )
 from typing import Any
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.report.running.nvidia_smi import smi_command
 from vramlab.source_files import CodeOwner, owner_of
 

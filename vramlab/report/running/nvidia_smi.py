@@ -14,7 +14,7 @@ import torch
 
 from vramlab import catalogue
 from vramlab.gpu.attached_gpus import ATTACHED
-from vramlab.gpu.stand_ins.nvml_library import DRIVER_VERSION
+from vramlab.gpu.stand_ins.libraries.nvml_library import DRIVER_VERSION
 from vramlab.units import MIB
 
 _COMMAND = re.compile(r"\s*nvidia-smi(?:\.exe)?(?=\s|$)([^|;&<>]*)")

@@ -29,7 +29,7 @@ from types import FrameType
 from typing import Any
 
 from vramlab import streams
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.stack_frames import user_line
 from vramlab.report.running.crash_notice import CrashNotice
 from vramlab.report.running.program import Ending, Program

@@ -19,7 +19,7 @@ from typing import Any
 
 from vramlab import catalogue, streams
 from vramlab.gpu.attached_gpus import ATTACHED
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.torch_internals import get_function_mode_stack, is_in_bad_fork
 from vramlab.native.values import KnownValues
 from vramlab.report.collect import (

@@ -1,8 +1,8 @@
 """Lesson 20: what one rank of many keeps when states, gradients and parameters are divided.
 
 Every function here simulates one rank of a world of any size: PyTorch's own code runs, and no other
-rank answers (`vramlab.gpu.stand_ins.distributed`). In `vramlab_course.lessons.l20_zero.ranks` other
-processes answer.
+rank answers (`vramlab.gpu.stand_ins.ranks.distributed`). In `vramlab_course.lessons.l20_zero.ranks`
+other processes answer.
 """
 
 from __future__ import annotations

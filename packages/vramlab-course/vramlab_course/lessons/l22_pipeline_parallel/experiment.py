@@ -1,7 +1,7 @@
 """Lesson 22: what the stages of a pipeline hold, one by one.
 
 A stage here is one rank alone, of a pipeline of any length: PyTorch's own schedule runs, and nobody
-answers (`vramlab.gpu.stand_ins.distributed`). `ranks` beside this file has processes that do
+answers (`vramlab.gpu.stand_ins.ranks.distributed`). `ranks` beside this file has processes that do
 answer.
 
 Known limitation: who sends holds on to what is sent for a while, and alone nobody does. With gloo

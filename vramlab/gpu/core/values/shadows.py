@@ -26,7 +26,7 @@ import torch
 
 from vramlab.gpu.core.tensors import map_leaves, outputs_of, tensors_in
 from vramlab.gpu.torch_internals import DisableTorchFunction, disable_current_modes, storage_id
-from vramlab.kernels.registry import overloads
+from vramlab.kernels.rule_table.registry import overloads
 
 MOST_BYTES = 2**16
 """Storages up to this size have shadows of all their bytes."""

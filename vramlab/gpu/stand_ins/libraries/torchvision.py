@@ -19,7 +19,7 @@ from types import ModuleType
 
 import torch
 
-from vramlab.gpu.core.late_imports import changed_when_imported
+from vramlab.gpu.core.patching.late_imports import changed_when_imported
 from vramlab.gpu.core.session import Session
 
 _POOL = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"

@@ -27,7 +27,7 @@ import torch
 from vramlab.categories import Category
 from vramlab.gpu.torch_internals import memory_snapshot, record_memory_history
 from vramlab.measure import graph
-from vramlab.measure.rebuild import timeline_from_snapshots
+from vramlab.measure.history.rebuild import timeline_from_snapshots
 from vramlab.measure.tensors import named_tensors, storage_addresses
 from vramlab.measure.timeline import Timeline
 

@@ -17,8 +17,8 @@ from torch.nn.attention import SDPBackend
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
 from vramlab.gpu.core.storage_record import HOST
+from vramlab.gpu.ops.attention.sdpa import AttentionCall, choose_backend
 from vramlab.gpu.ops.made_of import allocates_as
-from vramlab.gpu.ops.sdpa import AttentionCall, choose_backend
 from vramlab.gpu.torch_internals import OpOverload
 
 aten = torch.ops.aten

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.late_imports import changed_when_imported
+from vramlab.gpu.core.patching.late_imports import changed_when_imported
 from vramlab.gpu.core.session import Session
 
 L2_BUFFER_BYTES = 256 * 2**20

@@ -11,9 +11,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.stand_ins.nvml_library import NvmlDevice, NvmlLibrary
+from vramlab.gpu.stand_ins.libraries.nvml_library import NvmlDevice, NvmlLibrary
 
 
 def install(session: Session) -> None:

@@ -26,10 +26,10 @@ from torch.distributed import distributed_c10d, rpc
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.machine import ThreadState
-from vramlab.gpu.core.patches import Patches
+from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.session import Session
-from vramlab.gpu.stand_ins import object_collectives
-from vramlab.gpu.stand_ins.rank_alone import GroupStandIn, RankAlone
+from vramlab.gpu.stand_ins.ranks import object_collectives
+from vramlab.gpu.stand_ins.ranks.rank_alone import GroupStandIn, RankAlone
 from vramlab.gpu.torch_internals import (
     Replaced,
     devices_of,

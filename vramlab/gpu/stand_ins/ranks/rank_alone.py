@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlparse
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from vramlab.gpu.core.patches import Patches
-from vramlab.gpu.stand_ins.multiprocessing import local_rank_count
+from vramlab.gpu.core.patching.patches import Patches
+from vramlab.gpu.stand_ins.ranks.multiprocessing import local_rank_count
 from vramlab.gpu.torch_internals import ProcessGroupBackend, Replaced, make_fake_group
 
 NCCL_ID_BYTES = 128

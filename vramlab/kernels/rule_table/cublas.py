@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramlab.cuda_rules import cublas
 from vramlab.cuda_rules.cublas import Library, Workspace
-from vramlab.kernels.registry import CUBLAS, CUBLASLT, KernelContext, Marker
+from vramlab.kernels.rule_table.registry import CUBLAS, CUBLASLT, KernelContext, Marker
 
 __all__ = ["Workspace", "workspaces"]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from vramlab.kernels.registry import Step, Take
+from vramlab.kernels.rule_table.registry import Step, Take
 
 
 def nbytes(tensor: Tensor) -> int:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramlab.errors import VramlabError
-from vramlab.measure.replay import Replay, SplitRules
+from vramlab.measure.history.replay import Replay, SplitRules
 from vramlab.measure.timeline import (
     BlockLife,
     Frame,

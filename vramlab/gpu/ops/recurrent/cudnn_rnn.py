@@ -25,7 +25,7 @@ from vramlab.gpu.core.machine import VirtualDevice
 from vramlab.gpu.core.op_table import cuda_path, handler
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.ops.cuda_paths import PathContext
-from vramlab.gpu.ops.fused_cells import Settings, plain_steps, run_in_steps
+from vramlab.gpu.ops.recurrent.fused_cells import Settings, plain_steps, run_in_steps
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     OpOverload,

@@ -1,0 +1,1 @@
+"""LSTMs, GRUs and sequences of different lengths, as CUDA and cuDNN run them."""

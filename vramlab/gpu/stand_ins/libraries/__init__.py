@@ -1,0 +1,1 @@
+"""What stands in for libraries beside PyTorch: NVML, safetensors, torchvision, Triton."""

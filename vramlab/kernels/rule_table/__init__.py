@@ -1,0 +1,1 @@
+"""The table of rules, and what rules are written with: steps, operands, calls to record."""
