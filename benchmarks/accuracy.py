@@ -16,17 +16,17 @@ import argparse
 from collections.abc import Collection, Sequence
 
 from benchmarks import neutral, pages
-from benchmarks.cases import Case, published_cases
-from benchmarks.estimators import TOOLS, Answer
-from benchmarks.recorded import recorded_cases
-from benchmarks.results import (
+from benchmarks.estimates.cases import Case, published_cases
+from benchmarks.estimates.estimators import TOOLS, Answer
+from benchmarks.estimates.recorded import recorded_cases
+from benchmarks.estimates.results import (
     RECORDINGS,
     RESULTS_FILE,
     Results,
     fingerprints,
     installed_versions,
 )
-from benchmarks.scores import Comparison
+from benchmarks.estimates.scores import Comparison
 from vramlab.progress import working
 
 

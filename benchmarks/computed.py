@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import native, neutral
-from benchmarks.results import RECORDINGS
+from benchmarks.estimates.results import RECORDINGS
 from vramlab.recordings.store import RecordingFile
 from vramlab.streams import print_error
 

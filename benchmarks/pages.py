@@ -16,24 +16,20 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks import (
+from benchmarks import formulas, native, neutral, operators, strangers
+from benchmarks.estimates.cases import DOCUMENT
+from benchmarks.estimates.estimators import TOOLS
+from benchmarks.estimates.results import RECORDINGS, RESULTS_FILE, ROOT, Results
+from benchmarks.estimates.scores import Comparison, cases_table, summary, summary_table
+from benchmarks.measurements import table as measurements
+from benchmarks.parts import (
     coverage_tables,
     engines_picture,
-    formulas,
     front_page,
-    native,
-    neutral,
-    operators,
     plan_example,
     recorded_tables,
-    strangers,
     workspaces_table,
 )
-from benchmarks.cases import DOCUMENT
-from benchmarks.estimators import TOOLS
-from benchmarks.measurements import table as measurements
-from benchmarks.results import RECORDINGS, RESULTS_FILE, ROOT, Results
-from benchmarks.scores import Comparison, cases_table, summary, summary_table
 from docs.builder import address, formula_pages
 from docs.builder.sources import lessons_table, parts_table, workshops_of, workshops_table
 from vramlab.commands import rules

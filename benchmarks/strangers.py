@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import ROOT, installed_versions
+from benchmarks.estimates.results import ROOT, installed_versions
 from benchmarks.stranger_data import TORCH_HOME
 from benchmarks.stranger_scripts import STRANGERS, Stranger
 from vramlab.errors import UnsupportedOnVirtualGPU

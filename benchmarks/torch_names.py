@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.coverage_tables import c_functions, public_names
+from benchmarks.parts.coverage_tables import c_functions, public_names
 from vramlab.gpu import self_check, torch_internals
 from vramlab.gpu.torch_internals import Found
 from vramlab.kernels import classify

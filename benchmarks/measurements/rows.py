@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.results import ROOT
+from benchmarks.estimates.results import ROOT
 from vramlab import torch_versions
 from vramlab.measure.figures import Published
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.cases import CURVE, NO_CASE, curve_bytes, figure_of, published_cases
-from benchmarks.programs import PROGRAMS, QUANTITIES
+from benchmarks.estimates.cases import CURVE, NO_CASE, curve_bytes, figure_of, published_cases
+from benchmarks.estimates.programs import PROGRAMS, QUANTITIES
 from vramlab_course.experiments.published import figures
 
 

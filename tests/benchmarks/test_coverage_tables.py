@@ -7,7 +7,8 @@ import re
 import pytest
 import torch
 
-from benchmarks import coverage_tables, pages
+from benchmarks import pages
+from benchmarks.parts import coverage_tables
 from vramlab.gpu.torch_internals import CUDA_FUNCTIONS
 from vramlab.torch_versions import NEWEST, OLDEST, text
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from benchmarks.cases import DOCUMENT, Case
-from benchmarks.estimators import (
+from benchmarks.estimates.cases import DOCUMENT, Case
+from benchmarks.estimates.estimators import (
     TOOLS,
     Answer,
     accelerate_estimate,
@@ -19,7 +19,7 @@ from benchmarks.estimators import (
     transformer_math,
     transformer_parameters,
 )
-from benchmarks.programs import PROGRAMS, Program, Transformer
+from benchmarks.estimates.programs import PROGRAMS, Program, Transformer
 from vramlab.units import MIB
 
 WEIGHT = 512 * 1024 * 4  # Linear(512, 1024) without bias, float32: 2 MiB

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import engines_picture, native
+from benchmarks import native
+from benchmarks.parts import engines_picture
 
 NUMBERS = [
     {"difference_bytes": 0, "known": None},

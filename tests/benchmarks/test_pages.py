@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import front_page, pages
-from benchmarks.cases import published_cases
-from benchmarks.estimators import virtual_gpu
-from benchmarks.results import RESULTS_FILE, ROOT, Results, fingerprints
-from benchmarks.workspaces_table import markdown
+from benchmarks import pages
+from benchmarks.estimates.cases import published_cases
+from benchmarks.estimates.estimators import virtual_gpu
+from benchmarks.estimates.results import RESULTS_FILE, ROOT, Results, fingerprints
+from benchmarks.parts import front_page
+from benchmarks.parts.workspaces_table import markdown
 from vramlab.native import builds
 from vramlab.native.builds import Build
 from vramlab.native.choice import choose, default_engine

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cases import RECORDING
-from benchmarks.recorded import (
+from benchmarks.estimates.cases import RECORDING
+from benchmarks.estimates.recorded import (
     numbers,
     on_the_virtual_gpu,
     recorded_cases,
     recordings,
     zoo_programs,
 )
-from benchmarks.scores import Comparison, score
+from benchmarks.estimates.scores import Comparison, score
 from vramlab import VirtualGPU, zoo
 from vramlab.recordings.machine import describe_machine
 from vramlab.recordings.measuring import measure

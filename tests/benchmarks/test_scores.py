@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.cases import DOCUMENT, RECORDING, Case
-from benchmarks.scores import Comparison, Score, cases_table, percent, score, summary_table
+from benchmarks.estimates.cases import DOCUMENT, RECORDING, Case
+from benchmarks.estimates.scores import (
+    Comparison,
+    Score,
+    cases_table,
+    percent,
+    score,
+    summary_table,
+)
 from vramlab.measure.figures import Published
 from vramlab.units import KIB, MIB
 

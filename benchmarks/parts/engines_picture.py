@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from benchmarks.results import ROOT
+from benchmarks.estimates.results import ROOT
 from vramlab import catalogue
 from vramlab.kernels import TABLE
 from vramlab.native.libraries import LIBRARIES

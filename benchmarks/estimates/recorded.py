@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.cases import RECORDING, Case
-from benchmarks.programs import Program, Quantity, Transformer
+from benchmarks.estimates.cases import RECORDING, Case
+from benchmarks.estimates.programs import Program, Quantity, Transformer
 from vramlab import zoo
 from vramlab.recordings.entries import RULE, ZOO
 from vramlab.recordings.store import OK, RecordedEntry, RecordedStage, RecordingFile

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from benchmarks.scores import markdown_table
+from benchmarks.estimates.scores import markdown_table
 from vramlab.kernels import CUBLAS, CUBLASLT, KernelContext
 from vramlab.kernels.rule_table.cublas import Workspace, workspaces
 from vramlab.units import MIB

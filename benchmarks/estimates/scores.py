@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.cases import DOCUMENT, RECORDING, Case
+from benchmarks.estimates.cases import DOCUMENT, RECORDING, Case
 
 
 @dataclass(frozen=True)

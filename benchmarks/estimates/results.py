@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import Case
-from benchmarks.scores import Comparison
+from benchmarks.estimates.cases import Case
+from benchmarks.estimates.scores import Comparison
 from vramlab.measure.figures import Published
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS_FILE = ROOT / "benchmarks" / "accuracy.json"
 RECORDINGS = ROOT / "assets" / "recordings"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from benchmarks.programs import LENGTHS, Quantity
+from benchmarks.estimates.programs import LENGTHS, Quantity
 from vramlab.measure.figures import Published
 from vramlab.units import KIB, MIB
 from vramlab_course.experiments.published import figure

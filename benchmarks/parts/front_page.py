@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import vramlab
-from benchmarks.results import ROOT
+from benchmarks.estimates.results import ROOT
 from vramlab.measure import Timeline, breakdown, record_timeline
 from vramlab.units import GIB
 from vramlab_course.plots import draw_timeline

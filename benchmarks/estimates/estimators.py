@@ -16,10 +16,10 @@ from accelerate.commands.estimate import estimate_training_usage  # type: ignore
 from accelerate.utils import calculate_maximum_sizes  # type: ignore[import-untyped]
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from benchmarks.cases import CURVE, RECORDING, SUMMARY, Case, figure_of
-from benchmarks.programs import PROGRAMS, Program, Quantity, Transformer, tensors_of
-from benchmarks.recorded import on_the_virtual_gpu, zoo_programs
-from benchmarks.results import RECORDINGS
+from benchmarks.estimates.cases import CURVE, RECORDING, SUMMARY, Case, figure_of
+from benchmarks.estimates.programs import PROGRAMS, Program, Quantity, Transformer, tensors_of
+from benchmarks.estimates.recorded import on_the_virtual_gpu, zoo_programs
+from benchmarks.estimates.results import RECORDINGS
 from vramlab import VirtualGPU
 from vramlab.units import KIB
 from vramlab_course import experiments

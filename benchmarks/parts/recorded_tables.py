@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.recorded import recordings
-from benchmarks.scores import markdown_table
+from benchmarks.estimates.recorded import recordings
+from benchmarks.estimates.scores import markdown_table
 from vramlab.recordings.entries import CONTEXT
 from vramlab.recordings.known import names_and_reasons
 from vramlab.recordings.store import RecordingFile

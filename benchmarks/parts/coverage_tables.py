@@ -18,7 +18,7 @@ import torch.cuda
 import torch.cuda.memory
 from torch import nn
 
-from benchmarks.scores import markdown_table
+from benchmarks.estimates.scores import markdown_table
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.stand_ins.torch_c import is_safe_without_gpu
 from vramlab.gpu.torch_internals import (
@@ -71,7 +71,7 @@ CALLS: Mapping[str, Callable[[], object]] = {
 """How names are tried that take arguments. All others are called without."""
 
 
-LOCK = Path(__file__).parents[1] / "requirements.txt"
+LOCK = Path(__file__).parents[2] / "requirements.txt"
 
 
 def is_locked() -> bool:
