@@ -58,7 +58,7 @@ def work(rank):
         os._exit(3)
     ctypes.CDLL(None).pause()
 if __name__ == "__main__":
-    from vramlab.gpu.stand_ins import multiprocessing
+    from vramlab.gpu.stand_ins.ranks import multiprocessing
     multiprocessing._GRACE_SECONDS = 0.5  # ten, else
     torch.multiprocessing.spawn(work, nprocs=2)
 """
