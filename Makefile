@@ -16,6 +16,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 START := start.ipynb
 
 AXE_CORE := axe-core@4.14.1
+PYODIDE := pyodide@314.0.7
 
 .PHONY: help lab test test-fast check matrix native operators torch site browser notebooks lock environment clean
 
@@ -74,7 +75,9 @@ operators: environment
 torch: environment
 	@$(BIN)/python -m benchmarks.new_torch $(or $(VERSION),--help) $(if $(STEPS),--steps $(STEPS)) $(if $(SOURCES),--sources '$(SOURCES)') $(TORCH_ARGS)
 
+# Pyodide runs docs/explain.md in the reader's browser. Without npm, only that page does not work.
 site: environment
+	@npm install --silent --no-save --prefix build/npm $(PYODIDE) || true
 	@$(BIN)/python -m docs.builder
 
 # Neither Playwright nor axe-core (for accessibility; npm fetches it) is in the lock: only these

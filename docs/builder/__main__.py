@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from docs.builder import folds, lessons, other_languages, pages, pictures, sources
+from docs.builder import browser, folds, lessons, other_languages, pages, pictures, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +68,8 @@ def build(runs: Mapping[Path, Path], folder: Path, modules: Collection[str] = ()
     pictures.move_out(html)
     other_languages.say_which(html)
     folds.name_switches(html)
+    if not browser.put(ROOT, html):
+        print("docs/explain.html has no Python to run: `make site` fetches it", file=sys.stderr)
     faults = pages.faults(html)
     print(*faults, sep="\n", file=sys.stderr)
     return 1 if faults else 0

@@ -26,9 +26,9 @@ def timeline_html(view: TimelineView, still: str = "") -> str:
             description in words if empty.
     """
     still = still or f"<p>{escape(view.describe())}</p>"
-    # In a script, HTML's parser looks for the closing tag only.
+    # A tag in the name of a file must not end the script, or begin another.
     told = {**view.to_dict(), "words": dict(_in_readers_language())}
-    data = json.dumps(told, separators=(",", ":")).replace("</", "<\\/")
+    data = json.dumps(told, separators=(",", ":")).replace("<", "\\u003c")
     script = _script()
     style = (_HERE / "timeline.css").read_text(encoding="utf-8")
     return (
