@@ -221,7 +221,7 @@ def test_markdown_shows_names_as_they_are(
 def test_the_action_runs_both_commits_and_writes_a_comment(tmp_path: Path) -> None:
     """Its shell runs here, with a `vramlab run` that copies what the commit has as report.json."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-    install, run, comment, last = action["runs"]["steps"]
+    install, _, run, comment, last = action["runs"]["steps"]
     assert install["run"] == 'python -m pip install --quiet "$ACTION"'
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -275,3 +275,25 @@ def test_the_action_runs_both_commits_and_writes_a_comment(tmp_path: Path) -> No
     assert "status=1" in output.read_text().splitlines()  # what the last step ends with
     assert last["run"] == 'exit "$STATUS"'
     assert not (repository / "hacked").exists()
+
+
+def test_the_action_explains_snapshots_in_the_summary(tmp_path: Path) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    explain = action["runs"]["steps"][1]
+    message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB. GPU 0 has a "
+    message += "total capacity of 14.74 GiB of which 474.12 MiB is free."
+    (tmp_path / "a log").write_text(message)
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", explain["run"]]
+    settings = {
+        **environment(),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "SNAPSHOT": "a log\n\n",
+    }
+    subprocess.run(command, cwd=tmp_path, env=settings, check=True)
+    lines = (tmp_path / "summary.md").read_text().splitlines()
+    assert lines[1] == "    a log: 1 out-of-memory message"
+    assert {line[:4] for line in lines if line} == {"    "}
+    settings["SNAPSHOT"] = "missing"
+    assert subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True).returncode == 2
