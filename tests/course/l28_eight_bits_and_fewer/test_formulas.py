@@ -6,7 +6,12 @@ from fractions import Fraction
 
 import pytest
 
+from vramlab import VirtualGPU
 from vramlab.units import KIB, MIB
+from vramlab_course.lessons.l28_eight_bits_and_fewer.experiment import (
+    RECIPES,
+    states_per_parameter,
+)
 from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import (
     Recipe,
     Scaling,
@@ -59,3 +64,14 @@ def test_layers_that_read_the_same(recipe: Recipe, readers: int, kept: int) -> N
 def test_a_chain_keeps_what_gelu_reads_in_16_bits() -> None:
     # 1024 x 1024: the layer's 1 MiB and 1 MiB, and 2 MiB for GELU
     assert gelu_chain_bytes(1024, 1024, 2, "8 bits, kept") == 2 * (4 * MIB + 2 * 512)
+
+
+def test_products_in_8_bits_save_none_of_the_states() -> None:
+    with VirtualGPU("H100"):
+        found = {recipe: states_per_parameter(recipe, width=256) for recipe in RECIPES}
+    states = {"weights": 4, "gradients": 4, "AdamW": 8}
+    assert found == {
+        "16 bits": {**states, "casts": 2},
+        "8 bits, cast again": states,
+        "8 bits, kept": {**states, "casts": 1},
+    }

@@ -44,6 +44,17 @@ def test_bars_memory_and_target_are_there() -> None:
     assert legend == ["forward", "backward"]
 
 
+def test_a_target_in_time_is_a_line_across_both_halves() -> None:
+    picture = draw_workshop_run(replace(RUN, target_end=2))
+    above, below = picture.axes
+    assert [list(line.get_xdata()) for line in above.get_lines()] == [[2, 2]]
+    assert [2, 2] in [list(line.get_xdata()) for line in below.get_lines()]
+    assert "target: 2 " in [text.get_text() for text in below.texts]
+    assert "the target is 2.00 MiB, and to end at 2." in picture.alt
+    # A run that ends early has room for the line.
+    assert draw_workshop_run(replace(RUN, target_end=9)).axes[0].get_xlim() == (0, 9)
+
+
 def test_several_curves_have_names_and_strokes() -> None:
     two = replace(RUN, curves={**RUN.curves, "GPU 1": [(0, 2 * MIB)]}, remark="")
     below = draw_workshop_run(two).axes[1]

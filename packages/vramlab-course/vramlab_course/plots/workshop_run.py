@@ -81,6 +81,9 @@ class RunPicture:
     target_bytes: int
     """The most that should be held."""
 
+    target_end: float | None = None
+    """When it should end, on the axis of time."""
+
     held: str = "allocated"
     """What the bytes are."""
 
@@ -94,9 +97,12 @@ class RunPicture:
 
     @property
     def end(self) -> float:
-        """The last moment."""
+        """The last moment, of the run or of its target."""
         bars = (bar.end for bar in self.bars)
-        return max([*bars, *(moment for curve in self.curves.values() for moment, _ in curve)])
+        target = 0 if self.target_end is None else self.target_end
+        return max(
+            [target, *bars, *(moment for curve in self.curves.values() for moment, _ in curve)]
+        )
 
 
 def draw_workshop_run(run: RunPicture) -> Picture:
@@ -116,6 +122,8 @@ def draw_workshop_run(run: RunPicture) -> Picture:
         for kind in kinds:
             _draw_bars(above, [bar for bar in run.bars if bar.kind == kind], rows, looks[kind])
         name_rows(above, rows)
+        if run.target_end is not None:
+            _draw_target_end(above, below, run.target_end)
         if _ROW_IN * len(rows) > _MOST_ROWS_IN:
             above.tick_params(axis="y", labelsize=_SMALLEST_FONT_SIZE)
             every = -(-len(rows) // _MOST_NAMES)
@@ -144,9 +152,10 @@ def describe_workshop_run(run: RunPicture) -> str:
         for name, curve in run.curves.items()
     )
     remark = f" {run.remark}" if run.remark else ""
+    end = "" if run.target_end is None else f", and to end at {run.target_end:g}"
     return (
         f"{run.title}. {done}. Most that is {run.held}: {peaks}; the target is "
-        f"{format_bytes(run.target_bytes)}.{remark}"
+        f"{format_bytes(run.target_bytes)}{end}.{remark}"
     )
 
 
@@ -175,6 +184,20 @@ def _draw_bars(axes: Axes, bars: Sequence[RunBar], rows: Sequence[str], look: Lo
             linewidth=0.3,
         ),
         autolim=False,
+    )
+
+
+def _draw_target_end(above: Axes, below: Axes, moment: float) -> None:
+    for axes in (above, below):
+        axes.axvline(moment, color=style.ALARM, linewidth=1.5, linestyle="--", zorder=4)
+    below.text(
+        moment,
+        0.02,
+        f"target: {moment:g} ",
+        transform=below.get_xaxis_transform(),
+        ha="right",
+        va="bottom",
+        color=style.ALARM,
     )
 
 

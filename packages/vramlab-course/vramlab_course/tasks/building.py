@@ -108,6 +108,9 @@ class Building(Repair):
     time: str = "one step to the right: a block is taken or given back, or an operator has run"
     """What time is, in pictures."""
 
+    time_is_steps: bool = False
+    """Whether pictures count time in steps: then they draw the target in steps, too."""
+
     held: str = "allocated"
     """What is compared with the target in bytes."""
 
@@ -194,6 +197,7 @@ class Building(Repair):
             bars=self.bars(run),
             curves=self.curves(run),
             target_bytes=run.limit_bytes,
+            target_end=self.target_steps(run) if self.time_is_steps else None,
             held=self.held,
             remark=f"At the peak: {self.largest(run)}." if is_above else "",
         )

@@ -235,6 +235,7 @@ def _scheduling(**how: Any) -> Building:
         question="Who waits for whom, and for how long?",
         most_steps=_slots,
         time="time in slots: backward takes two, forward one",
+        time_is_steps=True,
         bars=_work_of_ranks,
         curves=_held_in_time,
         largest=_in_flight,

@@ -373,7 +373,7 @@ _ROOMY = replace(catalogue.find("A100-80GB"), total_bytes=2**50, nvml_total_byte
 """What does not fit a GPU is measured, too. It has every kernel; bytes are the same on others."""
 _NAMES = {
     "parameters": "parameters",
-    "buffers": "weights of 4 bits",
+    "buffers": "buffers: weights in 4 bits",
     "gradients": "gradients",
     "optimizer states": "optimizer states",
     "activations": "activations",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vramlab.measure import record_saved_tensors
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -48,6 +49,44 @@ def _warm_up() -> None:
     """Let both threads, of forward and of backward, take cuBLAS's workspaces."""
     small = torch.ones(16, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     (small @ small).sum().backward()
+
+
+def states_per_parameter(recipe: Recipe, width: int = 1024) -> dict[str, int]:
+    """Measure a layer between a forward and a backward pass, when its gradient is there.
+
+    Args:
+        recipe: how the layer multiplies.
+        width: of its input and its output.
+
+    Returns:
+        Bytes for each parameter.
+    """
+    layer = linear(width, width, recipe).to("cuda")
+    (weight,) = layer.parameters()
+    x = torch.zeros(width // 2, width, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+    optimizer = torch.optim.AdamW([weight], fused=True)
+
+    def forward() -> torch.Tensor:
+        with region(recipe):
+            loss: torch.Tensor = layer(x).sum()
+        return loss
+
+    forward().backward()
+    optimizer.step()
+    with record_saved_tensors(layer) as recording:
+        loss = forward()
+    of_weight = recording.saved(loss).kept_bytes_by(
+        lambda tensor: "casts" if sorted(tensor.shape) == sorted(weight.shape) else "activations"
+    )
+    assert weight.grad is not None
+    states = optimizer.state[weight].values()
+    parts = {
+        "weights": weight.nbytes,
+        "gradients": weight.grad.nbytes,
+        "AdamW": sum(each.nbytes for each in states if each.numel() == weight.numel()),
+        "casts": of_weight.get("casts", 0),
+    }
+    return {name: size_bytes // weight.numel() for name, size_bytes in parts.items() if size_bytes}
 
 
 @experiment(

@@ -90,12 +90,7 @@ def gelu_chain_bytes(rows: int, width: int, layers: int, recipe: Recipe) -> int:
     return layers * (linear_kept_bytes(rows, width, width, recipe) + of_gelu)
 
 
-STATES_PER_PARAMETER: dict[str, dict[str, int]] = {
-    "16 bits: autocast": {"weights": 4, "gradients": 4, "AdamW": 8, "casts": 2},
-    "8 bits, cast again": {"weights": 4, "gradients": 4, "AdamW": 8},
-    "8 bits, kept": {"weights": 4, "gradients": 4, "AdamW": 8, "casts": 1},
-    "FP8-LM": {"weights": 2, "gradients": 1, "AdamW": 3, "casts": 1},
-}
+FP8_LM_STATES = {"weights": 2, "gradients": 1, "AdamW": 3, "casts": 1}
 """Bytes for each parameter between a forward and a backward pass, as soon as gradients are there.
 
 FP8-LM (arXiv 2310.18313) has weights in float16, gradients and first moments in 8 bits, and second
