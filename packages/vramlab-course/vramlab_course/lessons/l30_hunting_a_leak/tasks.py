@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -28,6 +29,9 @@ from vramlab_course.tasks.repair import Repair, Run
 from vramlab_course.tasks.results import number, numbers, require_close
 
 T4 = GPU("T4")
+
+Event = Mapping[str, Any]
+"""Of a trace: `action`, `address`, `bytes` and `line`."""
 
 BLOCK_BYTES = 512
 """The smallest block: that of a number. All other sizes here are multiples of 2 MiB."""
@@ -474,9 +478,101 @@ TEST = Fix(
 )
 
 
+# growing_line: told from a memory snapshot of a program that cannot be read
+
+KEEPS = ("outputs", "batches", "losses", "copies")
+
+
+def _observe_snapshot(
+    keeps: str, rows: int, width: int, first: int, lines_above: int
+) -> Observation:
+    """Train with a line that keeps something, and read the memory snapshot.
+
+    Args:
+        keeps: one of `KEEPS`.
+        rows: of a batch.
+        width: of the model.
+        first: step at which the recording begins.
+        lines_above: lines of the program before the training.
+    """
+    from vramlab_course.lessons.l30_hunting_a_leak.unknown_program import snapshot_of
+
+    trace, line = snapshot_of(keeps, rows, width, first, lines_above)
+    return Observation({"trace": trace}, line)
+
+
+def _growing(
+    trace: Sequence[Event], *, frees: bool = True, late_only: bool = True, by_bytes: bool = False
+) -> str:
+    """The answer, and the mistaken ones.
+
+    Args:
+        trace: as asked.
+        frees: whether blocks that were freed are left out.
+        late_only: whether only the second half of the trace is looked at.
+        by_bytes: whether bytes are added up, instead of counting blocks.
+    """
+    there: dict[int, Event] = {}
+    for index, event in enumerate(trace):
+        if event["action"] == "free":
+            if frees:
+                there.pop(event["address"], None)
+        elif event["line"] and (index >= len(trace) // 2 or not late_only):
+            there[event["address"] if frees else -index] = event
+    by_line: Counter[str] = Counter()
+    for event in there.values():
+        by_line[event["line"]] += event["bytes"] if by_bytes else 1
+    return by_line.most_common(1)[0][0]
+
+
+def _unknown_program(random: Random, keeps: str, first: int) -> Config:
+    return {
+        "keeps": keeps,
+        "rows": 1024 * random.randrange(1, 5),
+        "width": 64 * random.randrange(1, 3),
+        "first": first,
+        "lines_above": random.randrange(3, 60),
+    }
+
+
+GROWING = Diagnose(
+    name="growing_line",
+    points=3,
+    minutes=20,
+    rule=lambda keeps, **_: keeps,
+    visible=tuple(
+        {"keeps": keeps, "rows": 1024, "width": 64, "first": first, "lines_above": 5}
+        for keeps, first in zip(KEEPS, (0, 0, 0, 3), strict=True)
+    ),
+    hidden=lambda random: [
+        _unknown_program(random, keeps, first) for keeps in KEEPS for first in (0, 3)
+    ],
+    observe=_observe_snapshot,
+    gpu=T4,
+    mistakes=of(
+        _growing,
+        (
+            "You count what was allocated, whether or not it was freed. Most of it lives for a "
+            "step.",
+            {"frees": False},
+        ),
+        (
+            "You count all that is left at the end. Some of it came in the first steps and stays "
+            "for good: optimizer states, caches. Which line adds a block even late in the trace?",
+            {"late_only": False},
+        ),
+        (
+            "You add up the bytes that are left at the end. Something large that is kept once is "
+            "no leak. Which line adds a block even late in the trace?",
+            {"late_only": False, "by_bytes": True},
+        ),
+    ),
+)
+
+
 EXERCISE = Exercise(
     name="30_hunting_a_leak",
     module=__name__,
-    tasks=(HELD, WHICH, TRAIN, TEST),
+    tasks=(HELD, WHICH, TRAIN, TEST, GROWING),
     core=("which_leak", "train"),
 )
