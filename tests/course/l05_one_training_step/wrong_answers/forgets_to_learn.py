@@ -1,7 +1,7 @@
 """Fits, because it does not train.
 
 loses: train
-says: It fits, but
+says: What is left out?
 """
 
 

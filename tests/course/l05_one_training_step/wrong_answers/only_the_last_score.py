@@ -1,7 +1,7 @@
 """Fits, because it computes one score for all steps.
 
 loses: train
-says: It fits, but its scores have changed.
+says: What is left out?
 """
 
 

@@ -1,7 +1,7 @@
 """Fits, because it leaves the warm-up out.
 
 loses: train
-says: It fits, but does not load each of the 4 batches once, in their order.
+says: What is left out?
 """
 
 

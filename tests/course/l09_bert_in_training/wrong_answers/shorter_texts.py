@@ -1,7 +1,7 @@
 """Fits, because it cuts the texts in half.
 
 loses: train
-says: It fits, but the losses are others. 3 of 5 numbers are off
+says: What is left out?
 """
 
 

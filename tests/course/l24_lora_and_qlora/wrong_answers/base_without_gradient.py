@@ -1,7 +1,7 @@
 """Takes the frozen product out of autograd: gradients no longer pass through it.
 
 loses: train
-says: It fits, but the adapters have learned something else than with the program as it was.
+says: What is left out?
 """
 
 

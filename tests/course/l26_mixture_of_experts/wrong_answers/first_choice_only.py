@@ -1,7 +1,7 @@
 """Sends each token to its best expert alone.
 
 loses: moe
-says: It fits, but the output is another.
+says: What is left out?
 """
 
 import torch
