@@ -12,7 +12,6 @@ from vramlab_course import experiments
 from vramlab_course.lessons.l12_estimating_large_models.bytes_per_parameter_experiment import (
     per_parameter_table,
 )
-from vramlab_course.lessons.l12_estimating_large_models.large_models_experiment import most_layers
 from vramlab_course.lessons.l12_estimating_large_models.transformer_tables import (
     gpus_table,
     layer_terms_table,
@@ -65,11 +64,3 @@ def test_gpus_are_listed_by_their_memory_and_tried_where_asked() -> None:
     outcomes = {row[0]: row[3:] for row in small.rows}
     assert outcomes["T4"] == ("no kernel", "")
     assert outcomes["A10"][1].startswith("fits, ")
-
-
-def test_the_most_layers_are_those_whose_peak_is_within_free_memory() -> None:
-    gpu = catalogue.find("T4")
-    run = Run(4, 256)
-    with vramlab.VirtualGPU("T4"):
-        fewer = most_layers(Run(8, 256), gpu)
-        assert most_layers(run, gpu) > fewer > 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 
 import pytest
+from warm_python import warm_python
 
 from vramlab_course.widgets.questions import Question, find
 
@@ -38,7 +38,7 @@ from vramlab_course.widgets import predict
 predict("05.forward")
 print([name for name in sys.modules if name.endswith(".predictions")])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([warm_python(), "-c", program], capture_output=True, text=True)
     assert done.stdout == "['vramlab_course.lessons.l05_one_training_step.predictions']\n"
 
 
