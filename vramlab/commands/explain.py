@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _explain_snapshots(snapshots: Sequence[tuple[str, bytes]], as_json: bool) -> int:
-    from vramlab.explaining.explanation import explain_data
+    from vramlab.explaining.explanation import explain_data, imbalance
     from vramlab.progress import working
 
     explained = []
@@ -84,7 +84,12 @@ def _explain_snapshots(snapshots: Sequence[tuple[str, bytes]], as_json: bool) ->
     elif len(explained) == 1:
         print(explained[0], end="")
     else:
-        print("\n".join(f"=== {each.path}\n{each}" for each in explained), end="")
+        print("\n".join(f"=== {each.path}\n{each}" for each in explained))
+        print(
+            imbalance(
+                [(f"{each.path} cuda:{gpu.device}", gpu) for each in explained for gpu in each.gpus]
+            )
+        )
     return _EXIT_OK
 
 

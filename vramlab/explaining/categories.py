@@ -2,7 +2,8 @@
 
 A snapshot says nothing about tensors. What can be told from stacks:
 
-    parameters           `Module._apply` (model.to("cuda"), model.cuda()) or a module's constructor
+    parameters           `Module._apply` (model.to("cuda"), model.cuda()), a module's constructor,
+                         or DataParallel's copies
     optimizer states     a file in torch/optim allocates it, and does not free it
     gradients            backward allocates it, and does not free it
     activations          Python allocates it, and backward frees it; or it stays
@@ -45,6 +46,7 @@ _INDUCTOR = re.compile(r"torchinductor_|[/\\]tmp[/\\]torchinductor")
 _OPTIMIZER = re.compile(r"torch[/\\]optim[/\\]")
 _MODULE = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _OF_MODULES = re.compile(r"torch[/\\]nn[/\\]modules[/\\]|pytorch_utils\.py$")
+_REPLICAS = re.compile(r"torch[/\\]nn[/\\]parallel[/\\]replicate\.py$")
 _ENGINE = re.compile(r"torch[/\\]autograd[/\\](__init__|graph)\.py$")
 
 
@@ -127,6 +129,8 @@ def category_of(life: Life, phases: Phases) -> Category:
     if any(_OPTIMIZER.search(frame["filename"]) for frame in python):
         return Category.STATES if stays else Category.TEMPORARIES
     if any(_MODULE.search(frame["filename"]) and _called(frame) == "_apply" for frame in python):
+        return Category.PARAMETERS
+    if any(_REPLICAS.search(frame["filename"]) for frame in python):
         return Category.PARAMETERS
     if _in_backward(frames):
         return Category.TEMPORARIES if backward_frees else Category.GRADIENTS

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vramlab import catalogue
 from vramlab.explaining import whatif
-from vramlab.explaining.categories import Category, Phases, category_of, is_python, line_of
-from vramlab.explaining.traces import GPUTrace, Life, read_gpus
+from vramlab.explaining.categories import Phases, category_of, is_python, line_of
+from vramlab.explaining.remedies import Remedy, remedies
+from vramlab.explaining.traces import GPUTrace, Life, read_gpus, segments_at
 from vramlab.explaining.unpickling import load_snapshot, read_bytes
 from vramlab.explaining.whatif import Outcome
 from vramlab.table import Table
-from vramlab.units import GIB
+from vramlab.units import GIB, format_bytes
 
 LINES_SHOWN = 8
 LARGEST_LINES = 3
 """Left out together, to see what the rest needs."""
 
+_IMBALANCED = 1.1
 _A_LEAK_HAS = 8
 _WORTH_NAMING = 0.05
 """A share of what is allocated."""
@@ -60,6 +62,23 @@ class Growth:
     events_between: int
 
 
+@dataclass(frozen=True)
+class Pin:
+    """A line whose blocks keep PyTorch from freeing segments that are partly free.
+
+    Attributes:
+        line: that has most of the bytes in each of these segments.
+        segments: how many.
+        free_bytes: free inside them.
+        held_bytes: of the line's blocks in them.
+    """
+
+    line: str
+    segments: int
+    free_bytes: int
+    held_bytes: int
+
+
 @dataclass
 class GPUExplanation:
     """One GPU's memory, explained.
@@ -83,7 +102,11 @@ class GPUExplanation:
         lines: by the line that allocated it.
         growing: lines whose blocks accumulate.
         outcomes: the same requests under several settings.
-        without_largest_bytes: the reserved peak without the blocks of the largest lines.
+        without_largest_bytes: the least memory that suffices without the blocks of the largest
+            lines; None: no trace, or too long a one.
+        pins: lines whose blocks keep segments that are partly free.
+        remedies: changes to the program, each tried alone.
+        driver_calls: segments allocated and freed in the trace.
         is_replayed: whether the replay reserves what was recorded.
     """
 
@@ -107,6 +130,9 @@ class GPUExplanation:
     outcomes: list[Outcome] = field(default_factory=list)
     without_largest_bytes: int | None = None
     is_replayed: bool | None = None
+    pins: list[Pin] = field(default_factory=list)
+    remedies: list[Remedy] = field(default_factory=list)
+    driver_calls: tuple[int, int] = (0, 0)
 
     @property
     def unused_bytes(self) -> int:
@@ -139,10 +165,39 @@ class Explanation:
         """Return the report as text."""
         if not self.gpus:
             return f"{self.path}: no GPU memory was allocated\n"
-        return "\n\n".join("\n".join(_text(gpu)) for gpu in self.gpus) + "\n"
+        parts = ["\n".join(_text(gpu)) for gpu in self.gpus]
+        compared = [(f"cuda:{gpu.device}", gpu) for gpu in self.gpus]
+        if len(compared) > 1:
+            parts.append(imbalance(compared))
+        return "\n\n".join(parts) + "\n"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
+
+
+def imbalance(gpus: Sequence[tuple[str, GPUExplanation]]) -> str:
+    """Show GPUs or ranks side by side, and how far the fullest is above the average."""
+    rows = tuple(
+        (
+            name,
+            f"{gpu.allocated_bytes / GIB:.2f}",
+            f"{gpu.peak_reserved_bytes / GIB:.2f}",
+            f"{gpu.retries}",
+            "ran out of memory" if gpu.failed_line else "",
+        )
+        for name, gpu in gpus
+    )
+    header = ("GPU", "allocated", "peak reserved", "retries", "")
+    sizes = [gpu.allocated_bytes for _, gpu in gpus]
+    mean_bytes = sum(sizes) / len(sizes)
+    shown = f"{Table('GPUs side by side (GiB)', header, rows)}"
+    if not mean_bytes or max(sizes) < _IMBALANCED * mean_bytes:
+        return shown
+    fullest, _ = max(gpus, key=lambda each: each[1].allocated_bytes)
+    return (
+        f"{shown}\n{fullest} has {max(sizes) / mean_bytes:.1f} times the average: the work is not "
+        "split evenly."
+    )
 
 
 def explain(path: str) -> Explanation:
@@ -160,7 +215,11 @@ def explain(path: str) -> Explanation:
 
 def explain_data(data: bytes, path: str) -> Explanation:
     """Explain a snapshot that has been read; see `explain`."""
-    snapshot = load_snapshot(data, path)
+    return explain_snapshot(load_snapshot(data, path), path)
+
+
+def explain_snapshot(snapshot: Mapping[str, Any], path: str) -> Explanation:
+    """Explain a snapshot that has been loaded; see `explain`."""
     return Explanation(path, [_explained(gpu) for gpu in read_gpus(snapshot)])
 
 
@@ -187,17 +246,50 @@ def _explained(gpu: GPUTrace) -> GPUExplanation:
         categories=_shares((category_of(life, phases), life, "") for life in alive),
         lines=_shares((line_of(life.frames), life, category_of(life, phases)) for life in alive),
         growing=_growing(gpu),
+        pins=_pins(gpu, alive),
+        driver_calls=(_count(gpu, "segment_alloc"), _count(gpu, "segment_free")),
     )
     if any(life.born >= 0 for life in gpu.lives):
         explained.outcomes = list(whatif.outcomes(gpu))
+        explained.remedies = remedies(gpu)
         recorded = whatif.Replay(gpu).under(gpu.settings, gpu.capacity_bytes)
         explained.is_replayed = recorded.reserved_bytes == explained.peak_reserved_bytes
         largest = {share.name for share in explained.lines[:LARGEST_LINES]}
-        left_out = {life.born for life in alive if line_of(life.frames) in largest} - {-1}
-        if left_out:
-            rest = whatif.Replay(gpu, left_out).under(gpu.settings)
-            explained.without_largest_bytes = rest.reserved_bytes
+        left_out = {life.born for life in gpu.lives if line_of(life.frames) in largest} - {-1}
+        if (
+            len(explained.lines) > LARGEST_LINES
+            and explained.outcomes[0].smallest_bytes is not None
+        ):
+            rest = whatif.Replay(gpu, left_out)
+            enough_bytes = rest.under(gpu.settings).reserved_bytes
+            explained.without_largest_bytes = rest.smallest(gpu.settings, enough_bytes)
     return explained
+
+
+def _count(gpu: GPUTrace, action: str) -> int:
+    return sum(event["action"] == action for event in gpu.events)
+
+
+def _pins(gpu: GPUTrace, alive: Iterable[Life]) -> list[Pin]:
+    """Find which lines' blocks are in segments that are partly free, the worst line first."""
+    segments = segments_at(gpu, gpu.moment)
+    starts = sorted(segments)
+    held: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for life in alive:
+        place = bisect_right(starts, life.address) - 1
+        if place >= 0 and life.address < starts[place] + segments[starts[place]]:
+            held[starts[place]][line_of(life.frames)] += life.size_bytes
+    by_line: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for start, lines in held.items():
+        free_bytes = segments[start] - sum(lines.values())
+        if free_bytes > 0:
+            most = max(lines, key=lines.__getitem__)
+            by_line[most].append((free_bytes, lines[most]))
+    pins = [
+        Pin(line, len(found), sum(free for free, _ in found), sum(used for _, used in found))
+        for line, found in by_line.items()
+    ]
+    return sorted(pins, key=lambda pin: -pin.free_bytes)
 
 
 def _shares(named: Iterable[tuple[str, Life, str]]) -> list[Share]:
@@ -267,9 +359,18 @@ def _text(gpu: GPUExplanation) -> Iterator[str]:
             f"({_gib(growth.size_bytes)}), one every {growth.events_between} events. Does it "
             "append tensors to a list?"
         )
+    pins = [pin for pin in gpu.pins if pin.free_bytes > _WORTH_NAMING * gpu.reserved_bytes]
+    for pin in pins[:LARGEST_LINES]:
+        yield (
+            f"Fragmentation: {_gib(pin.free_bytes)} are free in {pin.segments} segment"
+            f"{'s' * (pin.segments != 1)} pinned by {_gib(pin.held_bytes)} of {pin.line}"
+        )
     if gpu.outcomes:
         yield ""
         yield from _settings(gpu)
+    if gpu.remedies:
+        yield ""
+        yield f"{_tried_changes(gpu)}"
     yield from _advice(gpu)
 
 
@@ -309,10 +410,11 @@ def _headline(gpu: GPUExplanation) -> Iterator[str]:
     if gpu.retries:
         yield (
             f"  PyTorch released its cache {_times(gpu.retries)} to serve a request "
-            f"({_gib(gpu.released_bytes)} in total); each release waits for the GPU"
+            f"({_gib(gpu.released_bytes)} in total); each release waits for the GPU. The trace has "
+            f"{gpu.driver_calls[0]} cudaMalloc and {gpu.driver_calls[1]} cudaFree"
         )
     if gpu.older_bytes:
-        yield f"  {_gib(gpu.older_bytes)} were allocated before the trace began"
+        yield f"  {format_bytes(gpu.older_bytes)} were allocated before the trace began"
 
 
 def _settings(gpu: GPUExplanation) -> Iterator[str]:
@@ -371,14 +473,49 @@ def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
             )
     elif gpu.failed_line:
         yield "no allocator setting avoids the out-of-memory error on this GPU"
+    yield from _less_memory(gpu, recorded, bool(better))
     if searched:
-        least = min(searched, key=lambda each: (each.smallest_bytes or 0, each.settings))
+        least = _best(searched)
         fitting = _smallest_gpu(least.smallest_bytes or 0)
         if fitting:
             yield (
                 f"the smallest common GPU with enough memory is {fitting} "
                 f"({_gib(least.smallest_bytes or 0)} with {least.settings or 'the defaults'})"
             )
+
+
+def _tried_changes(gpu: GPUExplanation) -> Table:
+    header = ("change", "frees GiB", "peak then")
+    rows = tuple(
+        (each.change, f"{each.freed_bytes / GIB:.2f}", f"{each.peak_bytes / GIB:.2f}")
+        for each in gpu.remedies[:LINES_SHOWN]
+    )
+    return Table("Changes to the program, each tried alone on this trace", header, rows)
+
+
+def _less_memory(gpu: GPUExplanation, recorded: Outcome, is_named: bool) -> Iterator[str]:
+    """Name a setting that needs clearly less memory, though the recorded one did not fail."""
+    now_bytes = recorded.smallest_bytes
+    if now_bytes is None or is_named:
+        return
+    best = _best(each for each in gpu.outcomes if each.smallest_bytes is not None)
+    if best.settings and (best.smallest_bytes or 0) < (1 - _WORTH_NAMING) * now_bytes:
+        yield (
+            f'export PYTORCH_CUDA_ALLOC_CONF="{best.settings}" needs '
+            f"{_gib(best.smallest_bytes or 0)}, not {_gib(now_bytes)}"
+        )
+
+
+def _best(outcomes: Iterable[Outcome]) -> Outcome:
+    """Choose what needs least. Of nearly equal settings, take the default or expandable segments.
+
+    Those two depend least on the sizes of this trace.
+    """
+    found = list(outcomes)
+    least_bytes = min(each.smallest_bytes or 0 for each in found)
+    near = [each for each in found if (each.smallest_bytes or 0) <= 1.01 * least_bytes]
+    general = ("", "expandable_segments:True")
+    return min(near, key=lambda each: (each.settings not in general, each.smallest_bytes or 0))
 
 
 def _is_better(other: Outcome, recorded: Outcome) -> bool:
@@ -398,27 +535,8 @@ def _smallest_gpu(needed_bytes: int) -> str:
 
 
 def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
-    by_category = {share.name: share.size_bytes for share in gpu.categories}
-    worth = _WORTH_NAMING * gpu.allocated_bytes
-    activations = by_category.get(Category.ACTIVATIONS, 0)
-    if activations > 4 * worth:
-        line = next(each for each in gpu.lines if each.category == Category.ACTIVATIONS)
-        yield (
-            f"activation checkpointing: {_gib(activations)} are activations, "
-            f"{_gib(line.size_bytes)} of them from {line.name}. For evaluation, torch.no_grad() "
-            "saves none"
-        )
-    states = by_category.get(Category.STATES, 0)
-    if states > worth:
-        yield f"an optimizer with 8-bit states would free about {_gib(states * 3 // 4)}"
-    gradients = by_category.get(Category.GRADIENTS, 0)
-    if gradients > worth:
-        yield (
-            "zero_grad(set_to_none=True) before the forward pass frees gradients; "
-            f"{_gib(gradients)} were allocated by backward and kept"
-        )
     if gpu.without_largest_bytes is not None:
         yield (
-            f"without the blocks of the largest lines (up to {LARGEST_LINES}), "
-            f"PyTorch would reserve {_gib(gpu.without_largest_bytes)}"
+            f"without the blocks of the {LARGEST_LINES} largest lines, "
+            f"{_gib(gpu.without_largest_bytes)} would be enough"
         )

@@ -35,6 +35,7 @@ class Life:
         freed: index of the event that freed it; None if it is still there.
         frames: the stack of its allocation.
         free_frames: the stack of its release.
+        address: where it lies.
     """
 
     request_bytes: int
@@ -43,11 +44,16 @@ class Life:
     frames: Frames
     freed: int | None = None
     free_frames: Frames = ()
+    address: int = 0
 
     @property
     def size_bytes(self) -> int:
         """The block: the request, rounded up."""
         return max(BLOCK_BYTES, round_up(self.request_bytes, BLOCK_BYTES))
+
+    def is_alive(self, moment: int) -> bool:
+        """Return whether it is allocated before the event of this index."""
+        return self.born < moment and (self.freed is None or self.freed >= moment)
 
 
 @dataclass(frozen=True)
@@ -120,11 +126,7 @@ class GPUTrace:
 
     def alive(self, moment: int) -> list[Life]:
         """Return the blocks that are allocated before the event of this index."""
-        return [
-            life
-            for life in self.lives
-            if life.born < moment and (life.freed is None or life.freed >= moment)
-        ]
+        return [life for life in self.lives if life.is_alive(moment)]
 
     @property
     def capacity_bytes(self) -> int | None:
@@ -137,6 +139,24 @@ class GPUTrace:
             first = self.failures[0]
             return self.reserved_bytes[first.event] + first.free_bytes
         return max(self.reserved_bytes) if self.retries else None
+
+
+def segments_at(gpu: GPUTrace, moment: int) -> dict[int, int]:
+    """Return sizes by address of what cudaMalloc had allocated before an event.
+
+    Expandable segments are left out: their pages are freed one by one, so no block pins them.
+    """
+    found = {
+        segment["address"]: segment["total_size"]
+        for segment in gpu.segments
+        if not segment.get("is_expandable")
+    }
+    for event in reversed(gpu.events[moment:]):
+        if event["action"] == "segment_alloc":
+            found.pop(event["addr"], None)
+        elif event["action"] == "segment_free":
+            found[event["addr"]] = event["size"]
+    return found
 
 
 def read_gpus(snapshot: Mapping[str, Any]) -> list[GPUTrace]:
@@ -187,6 +207,7 @@ def _gpu(
         match action:
             case "alloc":
                 life = Life(event["size"], event.get("stream", 0), index, _frames(event))
+                life.address = event["addr"]
                 gpu.lives.append(life)
                 live[event["addr"]] = life
                 allocated += life.size_bytes
@@ -227,11 +248,13 @@ def _active_blocks(segments: Iterable[Mapping[str, Any]]) -> dict[int, Life]:
             if block["state"] == "active_allocated":
                 history = block.get("history") or [{}]
                 request_bytes = block.get("requested_size", history[0].get("real_size"))
-                found[block.get("address", address)] = Life(
+                at = block.get("address", address)
+                found[at] = Life(
                     block["size"] if request_bytes is None else request_bytes,
                     segment.get("stream", 0),
                     -1,
                     _frames(block) or _frames(history[0]),
+                    address=at,
                 )
             address += block["size"]
     return found
@@ -257,7 +280,7 @@ def _before(
         elif action in ("segment_free", "segment_unmap"):
             reserved += event["size"]
     before = {
-        address: Life(event["size"], event.get("stream", 0), -1, ())
+        address: Life(event["size"], event.get("stream", 0), -1, (), address=address)
         for address, event in freed.items()
         if event["action"] == "free_requested"
     }

@@ -81,12 +81,16 @@ class Replay:
             settings: as PYTORCH_CUDA_ALLOC_CONF takes them.
             capacity_bytes: what PyTorch may reserve; None: as much as it wants.
         """
-        memory = DeviceMemory(self._plenty_bytes if capacity_bytes is None else capacity_bytes)
+        is_collecting = capacity_bytes is not None and "garbage_collection" in settings
+        total_bytes = self._plenty_bytes if capacity_bytes is None else capacity_bytes
+        if is_collecting:
+            total_bytes = -(-total_bytes * 1000 // 999)  # the fraction below allows total_bytes
+        memory = DeviceMemory(total_bytes)
         allocator = CachingAllocator(
             memory, AllocatorSettings.parse(settings), precedence=self._precedence
         )
-        if capacity_bytes is not None and "garbage_collection" in settings:
-            allocator.memory_fraction = 0.999999  # without a limit, PyTorch collects nothing
+        if is_collecting:
+            allocator.memory_fraction = 0.999  # without a limit, PyTorch collects nothing
         is_enough = self._requests.play(allocator)
         stats = allocator.stats()
         return Replayed(

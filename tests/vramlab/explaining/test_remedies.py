@@ -1,0 +1,108 @@
+"""What changes to a program free, in traces whose every byte is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
+from vramlab.explaining.explanation import explain_snapshot, imbalance
+from vramlab.explaining.remedies import Remedy, remedies
+from vramlab.explaining.traces import GPUTrace, read_gpus, segments_at
+from vramlab.units import GIB, MIB
+
+
+def stack(line: int, function: str = "linear") -> list[dict[str, Any]]:
+    library = "/env/lib/python3.11/site-packages/torch/nn/functional.py"
+    return [
+        {"filename": library, "line": 1, "name": function},
+        {"filename": "/home/me/train/model.py", "line": line, "name": "forward"},
+    ]
+
+
+def recorded(program: Callable[[CachingAllocator], None]) -> dict[str, Any]:
+    allocator = CachingAllocator(DeviceMemory(GIB), AllocatorSettings())
+    allocator.record_history()
+    program(allocator)
+    return snapshot([allocator])
+
+
+def the_gpu(program: Callable[[CachingAllocator], None]) -> GPUTrace:
+    (gpu,) = read_gpus(recorded(program))
+    return gpu
+
+
+def test_an_activation_in_place_reuses_its_input() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        hidden = allocator.malloc(40 * MIB, context=stack(1))
+        active = allocator.malloc(40 * MIB, context=stack(2, "relu"))
+        allocator.free(hidden, context=stack(3))
+        allocator.free(active, context=stack(3))
+        allocator.malloc(MIB, context=stack(4))
+
+    (remedy,) = remedies(the_gpu(program))
+    change = "inplace=True at train/model.py:2 forward, if nothing else needs its input"
+    assert remedy == Remedy(change, 40 * MIB, 40 * MIB)  # 40 + 40 before
+
+
+def test_checkpointing_keeps_one_layer() -> None:
+    backward = [{"filename": "engine.cpp", "name": "ReluBackward0::apply", "line": 1}]
+
+    def program(allocator: CachingAllocator) -> None:
+        saved = [allocator.malloc(30 * MIB, context=stack(1)) for _ in range(4)]
+        for block in reversed(saved):
+            gradient = allocator.malloc(2 * MIB, context=backward)
+            allocator.free(block, context=backward)
+            allocator.free(gradient, context=backward)
+
+    (remedy,) = remedies(the_gpu(program))
+    # The peak is 4 * 30 + 2; with one layer at a time, 30 + 2 remain.
+    change = "activation checkpointing, one of 4 layers at a time"
+    assert remedy == Remedy(change, 3 * 30 * MIB, 32 * MIB)
+
+
+def test_the_old_value_of_a_rebound_name_may_go_first() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        value = allocator.malloc(20 * MIB, context=stack(5))
+        for _ in range(3):
+            new = allocator.malloc(20 * MIB, context=stack(5))
+            allocator.free(value, context=stack(5, "free"))
+            value = new
+
+    (remedy,) = remedies(the_gpu(program))
+    change = "del of the old value before train/model.py:5 forward"
+    # At the first peak only the oldest block is freed in the trace, after the next one came.
+    assert (remedy.change, remedy.freed_bytes) == (change, 20 * MIB)
+
+
+def test_a_line_that_pins_a_segment_is_named() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        # A segment of 20 MiB serves requests below 10 MiB.
+        first = allocator.malloc(9 * MIB, context=stack(1))
+        allocator.malloc(2 * MIB, context=stack(2))
+        allocator.free(first, context=stack(3))
+        allocator.malloc(32 * MIB, context=stack(4))
+
+    shown = recorded(program)
+    (gpu,) = read_gpus(shown)
+    assert sorted(segments_at(gpu, 0).values()) == []
+    assert sorted(segments_at(gpu, len(gpu.events)).values()) == [20 * MIB, 32 * MIB]
+    (explained,) = explain_snapshot(shown, "x").gpus
+    (pin,) = explained.pins
+    assert (pin.line, pin.segments) == ("train/model.py:2 forward", 1)
+    assert (pin.free_bytes, pin.held_bytes) == (18 * MIB, 2 * MIB)  # 20 - 2
+
+
+def test_gpus_that_differ_are_said_to() -> None:
+    def small(allocator: CachingAllocator) -> None:
+        allocator.malloc(20 * MIB, context=stack(1))
+
+    def large(allocator: CachingAllocator) -> None:
+        allocator.malloc(60 * MIB, context=stack(1))
+
+    compared = [
+        (name, explain_snapshot(recorded(program), name).gpus[0])
+        for name, program in (("rank0", small), ("rank1", large))
+    ]
+    assert "rank1 has 1.5 times the average" in imbalance(compared)  # 60 / ((20 + 60) / 2)
+    assert "average" not in imbalance(compared[:1] * 2)

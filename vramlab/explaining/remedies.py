@@ -1,0 +1,190 @@
+"""Changes to the program, each tried alone on a trace: what they free, and the peak that remains.
+
+What a block is for is guessed, and so is who still needs it; see `categories`. So these numbers are
+exact for the blocks that they name, and the blocks are a guess.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from vramlab.explaining.categories import Category, Phases, category_of, line_of
+from vramlab.explaining.traces import GPUTrace, Life
+
+Removed = tuple[int, int, int]
+"""(first event, event after the last, bytes) that a change does without."""
+
+_LOSSES = ("cross_entropy", "log_softmax", "nll_loss")
+_IN_PLACE = ("relu", "leaky_relu", "elu", "silu", "hardtanh", "relu6", "hardswish", "dropout")
+"""Functions of torch.nn.functional with an argument `inplace`."""
+_CHUNKS = 8
+_WORTH_NAMING = 0.02
+"""Fraction of what is allocated at the moment."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change to the program.
+
+    Attributes:
+        change: what to do, and where.
+        freed_bytes: less allocated at the moment that is explained.
+        peak_bytes: the highest allocated memory that remains, up to the failure if there is one.
+    """
+
+    change: str
+    freed_bytes: int
+    peak_bytes: int
+
+
+def remedies(gpu: GPUTrace) -> list[Remedy]:
+    """Try each change that fits a trace, and list those that free something, the best first."""
+    phases, end = Phases.of(gpu), len(gpu.events) + 1
+    by_category: dict[Category, list[Life]] = defaultdict(list)
+    for life in gpu.lives:
+        by_category[category_of(life, phases)].append(life)
+    worth = _WORTH_NAMING * gpu.allocated_bytes[gpu.moment]
+    found = []
+    for change, removed in _changes(gpu, by_category, phases, end):
+        remedy = _tried(gpu, change, removed)
+        if remedy.freed_bytes > worth:
+            found.append(remedy)
+    return sorted(found, key=lambda remedy: -remedy.freed_bytes)
+
+
+def _changes(
+    gpu: GPUTrace, lives: Mapping[Category, Sequence[Life]], phases: Phases, end: int
+) -> Iterator[tuple[str, list[Removed]]]:
+    """Name each change, with what it does without over the whole trace."""
+    activations = lives[Category.ACTIVATIONS]
+    has_backward = any(phases.backward)
+    if activations:
+        layers = _layers(activations, gpu.moment)
+        if layers > 1:
+            change = f"activation checkpointing, one of {layers} layers at a time"
+            change += "" if has_backward else ", if a backward pass follows"
+            yield change, list(_beyond_one_layer(activations, layers, gpu.moment, end))
+        if not has_backward:
+            yield "torch.no_grad(), if no backward pass follows", _whole_of(activations, end)
+    states = _whole_of(lives[Category.STATES], end)
+    quarters = [(start, stop, size * 3 // 4) for start, stop, size in states]
+    yield "an optimizer with 8-bit states, if they are float32", quarters
+    if not phases.backward[max(0, gpu.moment - 1)]:
+        gradients = _whole_of(lives[Category.GRADIENTS], end)
+        yield "zero_grad(set_to_none=True) before the forward pass", gradients
+    losses = [life for life in gpu.lives if _is_of(life, _LOSSES)]
+    if losses:
+        parts = [
+            (start, stop, size * (_CHUNKS - 1) // _CHUNKS)
+            for start, stop, size in _whole_of(losses, end)
+        ]
+        yield f"the loss at {_line_of_most(losses)} in {_CHUNKS} chunks", parts
+    for line, removed in _replaced(gpu, end).items():
+        yield f"inplace=True at {line}, if nothing else needs its input", removed
+    for line, removed in _rebound(gpu, lives[Category.TEMPORARIES]).items():
+        yield f"del of the old value before {line}", removed
+
+
+def _whole_of(lives: Iterable[Life], end: int) -> list[Removed]:
+    return [
+        (life.born + 1, end if life.freed is None else life.freed + 1, life.size_bytes)
+        for life in lives
+    ]
+
+
+def _layers(activations: Iterable[Life], moment: int) -> int:
+    """Guess how many layers are alive: most bytes are in lines with a block for each layer."""
+    counts: Counter[tuple[str, int]] = Counter(
+        (line_of(life.frames), life.size_bytes) for life in activations if life.is_alive(moment)
+    )
+    by_count: Counter[int] = Counter()
+    for (_, size_bytes), count in counts.items():
+        by_count[count] += size_bytes * count
+    return by_count.most_common(1)[0][0] if by_count else 0
+
+
+def _beyond_one_layer(
+    activations: Iterable[Life], layers: int, moment: int, end: int
+) -> Iterator[Removed]:
+    """Find what checkpointing drops: of each line, what is more than one layer's at a time."""
+    groups: dict[tuple[str, int], list[Life]] = defaultdict(list)
+    for life in activations:
+        groups[line_of(life.frames), life.size_bytes].append(life)
+    for (_, size_bytes), lives in groups.items():
+        of_a_layer = -(-sum(life.is_alive(moment) for life in lives) // layers)
+        changes = sorted(
+            change
+            for start, stop, _ in _whole_of(lives, end)
+            for change in ((start, 1), (stop, -1))
+        )
+        count = 0
+        for (position, more), (until, _) in pairwise(changes):
+            count += more
+            if of_a_layer and count > of_a_layer and until > position:
+                yield position, until, (count - of_a_layer) * size_bytes
+
+
+def _is_of(life: Life, functions: Sequence[str]) -> bool:
+    return any(
+        str(frame.get("name", "")).rpartition(".")[2] in functions
+        and str(frame.get("filename", "")).replace("\\", "/").endswith("nn/functional.py")
+        for frame in life.frames
+    )
+
+
+def _line_of_most(lives: Iterable[Life]) -> str:
+    return line_of(max(lives, key=lambda life: life.size_bytes).frames)
+
+
+def _replaced(gpu: GPUTrace, end: int) -> dict[str, list[Removed]]:
+    """Find outputs that could replace their input: the youngest block of their size until then."""
+    found: dict[str, list[Removed]] = defaultdict(list)
+    youngest: dict[int, Life] = {}
+    for life in gpu.lives:
+        before = youngest.get(life.size_bytes)
+        youngest[life.size_bytes] = life
+        if before is not None and before.is_alive(life.born) and _is_of(life, _IN_PLACE):
+            stop = end if before.freed is None else before.freed + 1
+            if life.freed is not None:
+                stop = min(stop, life.freed + 1)
+            found[line_of(life.frames)].append((life.born + 1, stop, life.size_bytes))
+    return found
+
+
+def _rebound(gpu: GPUTrace, lives: Sequence[Life]) -> dict[str, list[Removed]]:
+    """Find `x = f(...)` in a loop, which frees the old x only after the new one is there."""
+    found: dict[str, list[Removed]] = defaultdict(list)
+    born = defaultdict(list)
+    for life in lives:
+        born[line_of(life.frames), life.size_bytes].append(life)
+    for life in lives:
+        if life.freed is None or not life.free_frames or not life.is_alive(gpu.moment):
+            continue
+        line = line_of(life.frames)
+        later = [
+            other.born
+            for other in born[line, life.size_bytes]
+            if life.born < other.born < life.freed and list(other.frames) == list(life.frames)
+        ]
+        if later and line_of(life.free_frames) == line:
+            found[line].append((later[0], life.freed + 1, life.size_bytes))
+    return found
+
+
+def _tried(gpu: GPUTrace, change: str, removed: Iterable[Removed]) -> Remedy:
+    """Take bytes out of the recorded levels."""
+    last = gpu.failures[0].event if gpu.failures else len(gpu.events)
+    less: Counter[int] = Counter()
+    freed_bytes = 0
+    for start, stop, size_bytes in removed:
+        less[start] += size_bytes
+        less[stop] -= size_bytes
+        freed_bytes += size_bytes if start <= gpu.moment < stop else 0
+    peak_bytes = level = 0
+    for position in range(last + 1):
+        level += less.get(position, 0)
+        peak_bytes = max(peak_bytes, gpu.allocated_bytes[position] - level)
+    return Remedy(change, freed_bytes, peak_bytes)
