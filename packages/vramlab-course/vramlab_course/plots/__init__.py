@@ -10,6 +10,7 @@
     draw_durations(groups)      durations side by side, such as arithmetic and copies
     draw_lanes(lanes, looks)    who computes and who sends, on one axis of time
     draw_journey(stops)         the running model's step, as each lesson left it
+    draw_your_script(runs)      the same of a learner's own script
     draw_float_formats(number)  what each bit of a float format is for, and the bits of a number
 
 and pictures of ideas, drawn from what runs:
@@ -37,6 +38,7 @@ from vramlab_course.plots.stacks import describe_stacks, draw_stacks
 from vramlab_course.plots.stages import describe_stages, draw_stages
 from vramlab_course.plots.timeline import describe_timeline, draw_timeline, largest_born
 from vramlab_course.plots.transformer_layer import describe_layer, draw_layer
+from vramlab_course.plots.your_script import describe_your_script, draw_your_script
 
 __all__ = [
     "MethodCost",
@@ -56,6 +58,7 @@ __all__ = [
     "describe_stacks",
     "describe_stages",
     "describe_timeline",
+    "describe_your_script",
     "draw_autograd",
     "draw_breakdown",
     "draw_curves",
@@ -70,5 +73,6 @@ __all__ = [
     "draw_stacks",
     "draw_stages",
     "draw_timeline",
+    "draw_your_script",
     "largest_born",
 ]

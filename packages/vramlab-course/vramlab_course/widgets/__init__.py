@@ -7,6 +7,7 @@
     allocator_explorer()        what the caching allocator makes of allocations and frees
     parameters_explorer()       what layers take by existing, and what training adds
     training_step_explorer()    how batch, width and optimizer shape a training step's memory
+    your_script(lesson)         your own script under `vramlab run`, kept from lesson to lesson
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
 What explorers measure, they measure on virtual GPUs of their own: whatever is attached in the
@@ -25,6 +26,7 @@ from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.spoken_frames import speak_to_the_reader
 from vramlab_course.widgets.timeline import show_timeline
 from vramlab_course.widgets.training_step_explorer import training_step_explorer
+from vramlab_course.widgets.your_script import your_script
 
 __all__ = [
     "Answer",
@@ -38,6 +40,7 @@ __all__ = [
     "show_timeline",
     "start_page",
     "training_step_explorer",
+    "your_script",
 ]
 
 say_what_long_cells_do()
