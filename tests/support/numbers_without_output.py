@@ -52,7 +52,7 @@ WITHOUT_OUTPUT: dict[str, set[str]] = {
     "17": {"16.8 million", "25 million", "28 bytes"},
     "18": {"16 MiB", "seven times"},
     "19": {"1 MiB", "25 MiB", "50%"},
-    "20": {"1.5 times", "2 GB", "40 GB", "50 million", "500 million", "7.5 billion", "8 MiB"},
+    "20": {"1.5 times", "40 GB", "50 million", "500 million", "7.5 billion", "8 MiB"},
     "21": {"4 MiB", "50%", "592 MiB", "four times", "three times"},
     "22": {"4 MiB"},
     "23": {"120 GiB", "80 GB", "93 %", "98 %"},
