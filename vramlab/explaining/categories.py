@@ -107,11 +107,11 @@ class Phases:
     @classmethod
     def of(cls, gpu: GPUTrace) -> Phases:
         """Read the phases of a trace."""
-        in_backward, backward = False, []
+        is_backward, backward = False, []
         for event in gpu.events:
             if event["action"] == "alloc":
-                in_backward = _in_backward(event.get("frames") or ())
-            backward.append(in_backward)
+                is_backward = in_backward(event.get("frames") or ())
+            backward.append(is_backward)
         last = max((life.born for life in gpu.lives), default=0)
         return cls(gpu.failures[0].event if gpu.failures else last, backward)
 
@@ -132,7 +132,7 @@ def category_of(life: Life, phases: Phases) -> Category:
         return Category.PARAMETERS
     if any(_REPLICAS.search(frame["filename"]) for frame in python):
         return Category.PARAMETERS
-    if _in_backward(frames):
+    if in_backward(frames):
         return Category.TEMPORARIES if backward_frees else Category.GRADIENTS
     if stays and any(_makes_parameters(frame) for frame in python):
         return Category.PARAMETERS
@@ -147,12 +147,12 @@ def _is_freed_in_backward(life: Life, phases: Phases) -> bool:
     allocation before it tells.
     """
     if life.free_frames and list(life.free_frames) != list(life.frames):
-        return _in_backward(life.free_frames)
+        return in_backward(life.free_frames)
     assert life.freed is not None
     return life.freed < len(phases.backward) and phases.backward[life.freed]
 
 
-def _in_backward(frames: Frames) -> bool:
+def in_backward(frames: Frames) -> bool:
     """Whether autograd's engine is in a stack, or no Python at all, as in its own threads."""
     python = [frame for frame in frames if is_python(frame)]
     return not python or any(_ENGINE.search(frame["filename"]) for frame in python)

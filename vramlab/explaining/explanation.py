@@ -10,7 +10,7 @@ from typing import Any
 
 from vramlab import catalogue
 from vramlab.explaining import whatif
-from vramlab.explaining.categories import Phases, category_of, is_python, line_of
+from vramlab.explaining.categories import Phases, category_of, in_backward, line_of
 from vramlab.explaining.remedies import Remedy, remedies
 from vramlab.explaining.traces import GPUTrace, Life, read_gpus, segments_at
 from vramlab.explaining.unpickling import load_snapshot, read_bytes
@@ -141,8 +141,9 @@ class GPUExplanation:
 
     @property
     def is_fragmented(self) -> bool:
-        """Whether what was reserved and unused would have been enough for the request."""
-        return bool(self.failed_line) and self.unused_bytes >= self.request_bytes
+        """Whether the request would have fitted into all that was unused, were it in one piece."""
+        unused_bytes = self.unused_bytes + self.free_bytes
+        return bool(self.failed_line) and unused_bytes >= self.request_bytes
 
 
 @dataclass(frozen=True)
@@ -311,19 +312,18 @@ def _shares(named: Iterable[tuple[str, Life, str]]) -> list[Share]:
 def _growing(gpu: GPUTrace) -> list[Growth]:
     """Find lines that add a block of one size step after step, and free none of them.
 
-    A backward pass, whose stacks have no Python frame, separates steps. Layers of one forward pass
-    add blocks as well, without a backward pass between them.
+    A backward pass separates steps. Layers of one forward pass add blocks as well, without a
+    backward pass between them.
     """
     kept: dict[tuple[str, int], list[int]] = defaultdict(list)
     backward = [0]
     for life in gpu.lives:
         if life.born < 0:
             continue
-        if life.frames and any(map(is_python, life.frames)):
-            if life.freed is None:
-                kept[line_of(life.frames), life.size_bytes].append(life.born)
-        else:
+        if in_backward(life.frames):
             backward.append(life.born)
+        elif life.freed is None:
+            kept[line_of(life.frames), life.size_bytes].append(life.born)
     found = []
     for (line, size_bytes), born in kept.items():
         steps = len({bisect_left(backward, event) for event in born})
@@ -394,9 +394,11 @@ def _headline(gpu: GPUExplanation) -> Iterator[str]:
         yield (
             f"  reserved but unallocated: {_gib(gpu.unused_bytes)}. "
             + (
-                "That is more than was requested: this is fragmentation."
+                "With what is free on the GPU, that is enough for the request, but in pieces: this "
+                "is fragmentation."
                 if gpu.is_fragmented
-                else "That is less than was requested: this is not fragmentation."
+                else "Even with what is free on the GPU, that is less than was requested: this is "
+                "not fragmentation."
             )
         )
     else:

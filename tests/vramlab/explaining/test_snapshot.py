@@ -17,6 +17,7 @@ from vramlab import cli
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.explaining.categories import Category, Phases, category_of, line_of, user_frame
+from vramlab.explaining.explanation import GPUExplanation, explain_data
 from vramlab.explaining.traces import Life, read_gpus
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot
 from vramlab.explaining.whatif import Replay
@@ -69,6 +70,39 @@ def test_a_failure_is_told_with_its_line_and_its_numbers(tmp_path: Path) -> None
     ]
     # What suffices: 48 MiB that stay, and 80 MiB.
     assert {each.smallest_bytes for each in gpu.outcomes if not each.settings} == {128 * MIB}
+
+
+def explained(snapshot: dict[str, Any]) -> GPUExplanation:
+    (gpu,) = explain_data(pickle.dumps(snapshot), "snapshot.pickle").gpus
+    return gpu
+
+
+def test_pieces_in_the_cache_and_on_the_gpu_are_added_up() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        blocks = [allocator.malloc(6 * MIB, context=stack(7)) for _ in range(6)]
+        for number in (0, 1, 3, 4):
+            allocator.free(blocks[number], context=stack(8))
+        allocator.malloc(30 * MIB, context=stack(9))
+
+    # Two segments of 20 MiB, 12 of 40 MiB in use: 28 MiB are cached, 20 MiB free. 30 would fit.
+    gpu = explained(recorded(program, 60 * MIB))
+    assert (gpu.unused_bytes, gpu.free_bytes) == (28 * MIB, 20 * MIB)
+    assert gpu.is_fragmented
+    # A GPU of 41 MiB has 1 MiB free, and 28 + 1 < 30.
+    assert not explained(recorded(program, 41 * MIB)).is_fragmented
+
+
+def test_a_leak_is_seen_where_backward_has_python_frames() -> None:
+    engine = "/env/lib/python3.11/site-packages/torch/autograd/graph.py"
+    backward = [{"filename": engine, "line": 1, "name": "_engine_run_backward"}, *stack(20)]
+
+    def program(allocator: CachingAllocator) -> None:
+        for _ in range(10):
+            allocator.malloc(2 * MIB, context=stack(9))
+            allocator.free(allocator.malloc(MIB, context=backward), context=backward)
+
+    (growth,) = explained(recorded(program, 1024 * MIB)).growing
+    assert (growth.line, growth.size_bytes) == ("train/model.py:9 forward", 10 * 2 * MIB)
 
 
 def growing_requests(allocator: CachingAllocator) -> None:
