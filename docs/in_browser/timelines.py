@@ -55,15 +55,18 @@ def replayed(gpu: GPUTrace, settings: str) -> Curve:
         VramlabError: PyTorch has no such settings.
     """
     capacity = gpu.capacity_bytes
-    plenty_bytes = 4 * max(gpu.reserved_bytes) + GIB
+    total_bytes = 4 * max(gpu.reserved_bytes) + GIB if capacity is None else capacity
+    is_collecting = capacity is not None and "garbage_collection" in settings
+    if is_collecting:
+        total_bytes = -(-total_bytes * 1000 // 999)  # the fraction below allows the capacity
     has_pools = any("pool_id" in event for event in gpu.events[:100])
     allocator = CachingAllocator(
-        DeviceMemory(plenty_bytes if capacity is None else capacity),
+        DeviceMemory(total_bytes),
         AllocatorSettings.parse(settings),
         precedence=precedence_of((2, 13) if has_pools else (2, 11)),
     )
-    if capacity is not None and "garbage_collection" in settings:
-        allocator.memory_fraction = 0.999999  # without a limit, PyTorch collects nothing
+    if is_collecting:
+        allocator.memory_fraction = 0.999  # without a limit, PyTorch collects nothing
     levels: list[tuple[int, int]] = []
     position = 0
     try:
