@@ -11,6 +11,7 @@ import pytest
 import vramlab
 from vramlab import cli
 from vramlab.explaining.explanation import GPUExplanation
+from vramlab.explaining.remedies import Remedy
 from vramlab.explaining.whatif import Outcome
 
 SKILL = (Path(vramlab.__file__).parent / "SKILL.md").read_text(encoding="utf-8")
@@ -19,7 +20,8 @@ SKILL = (Path(vramlab.__file__).parent / "SKILL.md").read_text(encoding="utf-8")
 def test_every_key_is_in_the_json() -> None:
     table = SKILL[SKILL.index("| key |") : SKILL.index("## 3")]
     named = set(re.findall(r"`(\w+)`", table))
-    known = {field.name for kind in (GPUExplanation, Outcome) for field in fields(kind)}
+    kinds = (GPUExplanation, Outcome, Remedy)
+    known = {field.name for kind in kinds for field in fields(kind)}
     assert named - known == set()
 
 
