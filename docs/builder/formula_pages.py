@@ -218,5 +218,6 @@ def _rules(lesson: Path) -> str:
     title = cells[0].source.partition("\n")[0].removeprefix("# ")
     (carries,) = (cell.source for cell in cells if cell.source.startswith("## What carries over"))
     rules = carries.partition("\n### ")[0].partition("\n\n")[2].strip()
+    rules = rules.partition("\n\n**Your own script.**")[0]  # a thing to do, and no rule to look up
     inside = re.sub(r"\]\((\d\d_\w+\.ipynb)\)", r"](../lessons/\1)", rules)
     return f"## {title}\n\n{inside}\n\n[The lesson](../lessons/{lesson.name})"
