@@ -22,7 +22,7 @@ def found_bytes(row: Row) -> int:
 
 def used_versions() -> str:
     """Name the packages whose code ran."""
-    used = [name for name in ("torch", "transformers", "peft") if name in sys.modules]
+    used = [name for name in ("torch", "transformers", "peft", "liger_kernel", "triton") if name in sys.modules]
     return ", ".join(f"{name} {version(name).partition('+')[0]}" for name in used)
 
 
@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("source", nargs="*", metavar="SOURCE", help=", ".join(SOURCES))
     parser.add_argument("--program", action="append", help="only this one; may be repeated")
     parser.add_argument("--mode", help="only rows with this mode, such as training")
+    parser.add_argument("--gpu", help="only rows of this GPU, as the source has its name")
     parser.add_argument("--print", action="store_true", help="print rows, and write nothing")
     arguments = parser.parse_args(argv)
     results = read_results() if RESULTS_FILE.exists() else {}
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if arguments.program and row.program not in arguments.program:
                     continue
                 if arguments.mode and f"mode={arguments.mode} " not in row.arguments:
+                    continue
+                if arguments.gpu not in (None, row.gpu):
                     continue
                 step.tell(row.name)
                 found = found_bytes(row)

@@ -19,7 +19,8 @@ from torch.nn import functional
 _DEVICE = "cuda"
 
 
-def _peak(function: Callable[[], object]) -> dict[str, int]:
+def peak(function: Callable[[], object]) -> dict[str, int]:
+    """Return the median peak in bytes of ten calls."""
     peaks = []
     for _ in range(10):
         torch.cuda.reset_peak_memory_stats()
@@ -28,10 +29,11 @@ def _peak(function: Callable[[], object]) -> dict[str, int]:
     return {"peak": int(median(peaks))}
 
 
-def _with_backward(
+def with_backward(
     make: Callable[[], torch.Tensor], gradient: torch.Tensor | None = None
 ) -> dict[str, int]:
-    return _peak(lambda: make().backward(gradient, retain_graph=True))
+    """Return the peak in bytes of making a tensor and of its backward pass."""
+    return peak(lambda: make().backward(gradient, retain_graph=True))
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -43,7 +45,7 @@ def cross_entropy(tokens: int, vocabulary: int) -> dict[str, int]:
     """Measure the loss of logits, with its gradient."""
     logits = torch.randn(tokens, vocabulary, requires_grad=True, device=_DEVICE)
     labels = torch.randint(vocabulary, (tokens,), device=_DEVICE)
-    return _peak(lambda: functional.cross_entropy(logits, labels).backward())
+    return peak(lambda: functional.cross_entropy(logits, labels).backward())
 
 
 def linear_cross_entropy(tokens: int, width: int, vocabulary: int, dtype: str) -> dict[str, int]:
@@ -53,14 +55,14 @@ def linear_cross_entropy(tokens: int, width: int, vocabulary: int, dtype: str) -
     )
     hidden = torch.randn(tokens, width, requires_grad=True, dtype=_dtype(dtype), device=_DEVICE)
     labels = torch.randint(vocabulary, (tokens,), device=_DEVICE)
-    return _peak(lambda: functional.cross_entropy(head(hidden), labels).backward())
+    return peak(lambda: functional.cross_entropy(head(hidden), labels).backward())
 
 
 def kl_divergence(tokens: int, vocabulary: int) -> dict[str, int]:
     """Measure a Kullback-Leibler divergence between two distributions."""
     found = torch.randn(tokens, vocabulary, requires_grad=True, device=_DEVICE).log_softmax(-1)
     wanted = torch.randn(tokens, vocabulary, device=_DEVICE).softmax(-1)
-    return _with_backward(lambda: functional.kl_div(found, wanted, reduction="batchmean"))
+    return with_backward(lambda: functional.kl_div(found, wanted, reduction="batchmean"))
 
 
 def js_divergence(tokens: int, vocabulary: int) -> dict[str, int]:
@@ -76,14 +78,14 @@ def js_divergence(tokens: int, vocabulary: int) -> dict[str, int]:
         ]
         return 0.5 * parts[0] + 0.5 * parts[1]
 
-    return _with_backward(divergence)
+    return with_backward(divergence)
 
 
 def total_variation(tokens: int, vocabulary: int) -> dict[str, int]:
     """Measure the total variation distance between two distributions."""
     found = torch.randn(tokens, vocabulary, requires_grad=True, device=_DEVICE).softmax(-1)
     wanted = torch.randn(tokens, vocabulary, device=_DEVICE).softmax(-1)
-    return _with_backward(lambda: torch.sum(torch.abs(found - wanted) / 2.0) / tokens)
+    return with_backward(lambda: torch.sum(torch.abs(found - wanted) / 2.0) / tokens)
 
 
 def _normed(layer: Callable[[], nn.Module], shape: Sequence[int], dtype: str) -> dict[str, int]:
@@ -91,7 +93,7 @@ def _normed(layer: Callable[[], nn.Module], shape: Sequence[int], dtype: str) ->
     x = torch.randn(*shape, dtype=_dtype(dtype), device=_DEVICE)
     gradient = torch.randn_like(x)
     x.requires_grad_(True)
-    return _with_backward(lambda: norm(x), gradient)
+    return with_backward(lambda: norm(x), gradient)
 
 
 def layer_norm(rows: int, width: int, dtype: str) -> dict[str, int]:
@@ -107,7 +109,7 @@ def group_norm(
     return _normed(lambda: nn.GroupNorm(groups, channels), (rows, channels, width), dtype)
 
 
-class _LlamaNorm(nn.Module):
+class LlamaNorm(nn.Module):
     """The norm of Llama: numbers in float32 on the way, as in transformers' LlamaRMSNorm."""
 
     def __init__(self, width: int) -> None:
@@ -122,12 +124,13 @@ class _LlamaNorm(nn.Module):
 
 def rms_norm(rows: int, width: int, dtype: str) -> dict[str, int]:
     """Measure Llama's RMSNorm."""
-    return _normed(lambda: _LlamaNorm(width), (rows, width), dtype)
+    return _normed(lambda: LlamaNorm(width), (rows, width), dtype)
 
 
-def _elementwise(
+def elementwise(
     function: Callable[[torch.Tensor], torch.Tensor], shape: int | str, dtype: str
 ) -> dict[str, int]:
+    """Return the peak in bytes of a function of one tensor, and of its backward pass."""
     sizes = [int(size) for size in str(shape).split("x")]
     x = torch.randn(sizes, device=_DEVICE, dtype=_dtype(dtype), requires_grad=True)
 
@@ -135,17 +138,17 @@ def _elementwise(
         y = function(x)
         y.backward(torch.ones_like(y), retain_graph=True)
 
-    return _peak(step)
+    return peak(step)
 
 
 def softmax(shape: int | str, dtype: str) -> dict[str, int]:
     """Measure a softmax over the last dimension."""
-    return _elementwise(lambda x: x.softmax(-1), shape, dtype)
+    return elementwise(lambda x: x.softmax(-1), shape, dtype)
 
 
 def relu_squared(shape: int | str, dtype: str) -> dict[str, int]:
     """Measure a squared ReLU."""
-    return _elementwise(lambda x: torch.square(torch.relu(x)), shape, dtype)
+    return elementwise(lambda x: torch.square(torch.relu(x)), shape, dtype)
 
 
 class _GatedMLP(nn.Module):
@@ -167,25 +170,32 @@ def gated_mlp(
     batch: int, length: int, width: int, inner: int, activation: str, mode: str, dtype: str
 ) -> dict[str, int]:
     """Measure a gated MLP: its forward pass, its backward pass, or both (`full`)."""
+    return mlp(_GatedMLP(width, inner, activation), batch, length, width, mode, dtype)
+
+
+def mlp(
+    layer: nn.Module, batch: int, length: int, width: int, mode: str, dtype: str
+) -> dict[str, int]:
+    """Return the peak in bytes of a layer's forward pass, its backward pass, or both."""
     shape = (batch, length, width)
     x = torch.randn(shape, device=_DEVICE, dtype=_dtype(dtype), requires_grad=True)
-    layer = _GatedMLP(width, inner, activation).to(_DEVICE).to(_dtype(dtype))
-    _use_cublas()
+    layer = layer.to(_DEVICE).to(_dtype(dtype))
+    use_cublas()
     if mode == "forward":
-        return _peak(lambda: layer(x))
+        return peak(lambda: layer(x))
     if mode == "backward":
         gradient = torch.randn_like(x)
         y = layer(x)
-        return _peak(lambda: y.backward(gradient, retain_graph=True))
+        return peak(lambda: y.backward(gradient, retain_graph=True))
 
     def step() -> None:
         y = layer(x)
         y.backward(torch.randn_like(y), retain_graph=True)
 
-    return _peak(step)
+    return peak(step)
 
 
-def _use_cublas() -> None:
+def use_cublas() -> None:
     """Let both threads multiply, as the rows that measure speed did."""
     small = nn.Linear(64, 64, bias=False).to(_DEVICE)
     small(torch.randn(64, 64, device=_DEVICE)).sum().backward()
