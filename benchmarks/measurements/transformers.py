@@ -21,11 +21,14 @@ _DEVICE = "cuda"
 _NEW_TOKENS = 100
 
 
-def made_on_gpu(kind: str, dtype: torch.dtype, attention: str, **sizes: Any) -> Any:
+def made_on_gpu(
+    kind: str, dtype: torch.dtype, attention: str, via: str = _DEVICE, **sizes: Any
+) -> Any:
     """Make a model of transformers from its configuration, with random weights.
 
     Args:
         kind: the class's name.
+        via: the device that it is made on, before it moves to the GPU.
         dtype: of its parameters.
         attention: 'eager' or 'sdpa'.
         sizes: of the configuration.
@@ -35,8 +38,10 @@ def made_on_gpu(kind: str, dtype: torch.dtype, attention: str, **sizes: Any) -> 
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        with torch.device(_DEVICE):
-            return model_class(config)
+        with torch.device(via), transformers.modeling_utils.no_init_weights():
+            model = model_class(config)
+            model.tie_weights()
+        return model.to(_DEVICE)
     finally:
         torch.set_default_dtype(before)
 
