@@ -6,4 +6,6 @@ GPU: on a real one they give what was published, on a virtual one what vramlab s
 
     python -m benchmarks.measurements            run all rows, and write measurements.json
     python -m benchmarks.measurements liger      run one source's, and keep the others
+
+Some sources need packages of their time: `with` in measurements.json names those of each row.
 """

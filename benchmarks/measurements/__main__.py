@@ -22,7 +22,11 @@ def found_bytes(row: Row) -> int:
 
 def used_versions() -> str:
     """Name the packages whose code ran."""
-    used = [name for name in ("torch", "transformers", "peft", "liger_kernel", "triton") if name in sys.modules]
+    used = [
+        name
+        for name in ("torch", "transformers", "peft", "liger_kernel", "triton")
+        if name in sys.modules
+    ]
     return ", ".join(f"{name} {version(name).partition('+')[0]}" for name in used)
 
 

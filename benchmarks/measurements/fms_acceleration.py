@@ -20,9 +20,7 @@ _DEVICE = "cuda"
 _VOCABULARY = 32_000  # at most: labels need be no more than valid
 
 
-def _fine_tune(
-    model: Any, batch: int, length: int, lora_rank: int, counts: bool
-) -> dict[str, int]:
+def _fine_tune(model: Any, batch: int, length: int, lora_rank: int, counts: bool) -> dict[str, int]:
     """Train for three steps; with `counts`, the loss is a sum over the number of labels."""
     if lora_rank:
         peft: Any = importlib.import_module("peft")
@@ -122,7 +120,7 @@ def _measure(
     return _fine_tune(model, batch, length, lora_rank, counts=kind == "MistralForCausalLM")
 
 
-_SANTACODER = {
+_SANTACODER: dict[str, Any] = {
     "vocab_size": 49_280,
     "n_positions": 2048,
     "n_embd": 2048,
@@ -130,7 +128,7 @@ _SANTACODER = {
     "n_head": 16,
     "n_inner": 8192,
 }
-_POWERLM_3B = {
+_POWERLM_3B: dict[str, Any] = {
     "vocab_size": 49_152,
     "hidden_size": 2304,
     "intermediate_size": 9216,

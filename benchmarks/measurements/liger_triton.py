@@ -1,8 +1,8 @@
 """Liger-Kernel's benchmark of kernels: the rows of its own Triton kernels.
 
-Its functions allocate every buffer in PyTorch and launch kernels that fill them. Each program builds
-PyTorch's module beside Liger's, as for the rows of plain PyTorch. liger-kernel is that of the rows'
-date (`with` in measurements.json), because a newer release may allocate other buffers.
+Its functions allocate every buffer in PyTorch and launch kernels that fill them. Each program
+builds PyTorch's module beside Liger's, as for the rows of plain PyTorch. liger-kernel is that of
+the rows' date (`with` in measurements.json): a newer release may allocate other buffers.
 
 Source: benchmark/scripts in linkedin/Liger-Kernel, at the commits that brought the rows.
 """
