@@ -1,6 +1,7 @@
-"""`vramlab diff`: compare two reports written by `vramlab run --json`.
+"""`vramlab diff`: compare two reports written by `vramlab run --json`, or memory snapshots.
 
 $ vramlab diff old.json new.json
+$ vramlab diff old.pickle new.pickle
 $ vramlab diff --markdown --allow 1% old.json new.json
 """
 
@@ -21,15 +22,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "diff",
         help="compare the memory of two runs, for example before and after a change",
         description="Compare two reports written by `vramlab run --json`, by category and by line. "
+        "A memory snapshot from a real GPU may take the place of either. "
         "The exit status is 1 if the device memory of a GPU grew by more than --allow, or if the "
         "program no longer fits.",
         examples=(
             "vramlab diff old.json new.json",
             "vramlab diff --markdown --allow 1% old.json new.json",
+            "vramlab diff old.pickle new.pickle",
         ),
     )
-    parser.add_argument("old", type=Path, help="report of the earlier run")
-    parser.add_argument("new", type=Path, help="report of the later run")
+    parser.add_argument("old", type=Path, help="report or snapshot of the earlier run")
+    parser.add_argument("new", type=Path, help="report or snapshot of the later run")
     parser.add_argument(
         "--allow",
         default="0",
@@ -47,12 +50,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the comparison and return the exit status.
 
     Raises:
-        UnreadableReport: One of the files is not a report.
+        VramlabError: One of the files is neither a report nor a snapshot.
     """
+    from vramlab.explaining.as_report import is_snapshot, read_as_report, without_sources
     from vramlab.report.showing.difference import compare_reports, read_report
     from vramlab.report.showing.difference_text import as_markdown, as_text
 
-    difference = compare_reports(read_report(arguments.old), read_report(arguments.new))
+    old, new = (
+        read_as_report(path) if is_snapshot(path) else read_report(path)
+        for path in (arguments.old, arguments.new)
+    )
+    if is_snapshot(arguments.old) != is_snapshot(arguments.new):
+        old, new = without_sources(old), without_sources(new)
+    difference = compare_reports(old, new)
     try:
         grew = difference.grew(arguments.allow)
     except ValueError as error:

@@ -21,6 +21,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from vramlab.explaining.traces import Frames, GPUTrace, Life
@@ -43,6 +44,7 @@ _LIBRARY = re.compile(
     r"|^<frozen|\.(cpp|cc|cu|cuh|h|hpp|c)$|[/\\]torch[/\\](nn|optim|autograd|_|utils|cuda)",
 )
 _INDUCTOR = re.compile(r"torchinductor_|[/\\]tmp[/\\]torchinductor")
+_PYTHON = re.compile(r"\.py$|^<|^/tmp/ipykernel")
 _OPTIMIZER = re.compile(r"torch[/\\]optim[/\\]")
 _MODULE = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _OF_MODULES = re.compile(r"torch[/\\]nn[/\\]modules[/\\]|pytorch_utils\.py$")
@@ -52,8 +54,13 @@ _ENGINE = re.compile(r"torch[/\\]autograd[/\\](__init__|graph)\.py$")
 
 def is_python(frame: Mapping[str, Any]) -> bool:
     """Return whether a frame is of Python, not of C++."""
-    filename = str(frame.get("filename", ""))
-    return filename.endswith(".py") or filename.startswith(("<", "/tmp/ipykernel"))
+    return _is(_PYTHON, str(frame.get("filename", "")))
+
+
+@lru_cache(maxsize=1 << 16)
+def _is(pattern: re.Pattern[str], filename: str) -> bool:
+    """Whether a file's name fits a pattern; a trace has the same few names a million times."""
+    return pattern.search(filename) is not None
 
 
 def user_frame(frames: Frames) -> Mapping[str, Any] | None:
@@ -62,8 +69,8 @@ def user_frame(frames: Frames) -> Mapping[str, Any] | None:
         frame
         for frame in frames
         if is_python(frame)
-        and not _LIBRARY.search(frame["filename"])
-        and not _INDUCTOR.search(frame["filename"])
+        and not _is(_LIBRARY, frame["filename"])
+        and not _is(_INDUCTOR, frame["filename"])
     )
     return next(own, None)
 
@@ -126,11 +133,11 @@ def category_of(life: Life, phases: Phases) -> Category:
     python = [frame for frame in frames if is_python(frame)]
     stays = life.freed is None or life.freed > phases.kept_from
     backward_frees = not stays and _is_freed_in_backward(life, phases)
-    if any(_OPTIMIZER.search(frame["filename"]) for frame in python):
+    if any(_is(_OPTIMIZER, frame["filename"]) for frame in python):
         return Category.STATES if stays else Category.TEMPORARIES
-    if any(_MODULE.search(frame["filename"]) and _called(frame) == "_apply" for frame in python):
+    if any(_is(_MODULE, frame["filename"]) and _called(frame) == "_apply" for frame in python):
         return Category.PARAMETERS
-    if any(_REPLICAS.search(frame["filename"]) for frame in python):
+    if any(_is(_REPLICAS, frame["filename"]) for frame in python):
         return Category.PARAMETERS
     if in_backward(frames):
         return Category.TEMPORARIES if backward_frees else Category.GRADIENTS
@@ -155,13 +162,13 @@ def _is_freed_in_backward(life: Life, phases: Phases) -> bool:
 def in_backward(frames: Frames) -> bool:
     """Whether autograd's engine is in a stack, or no Python at all, as in its own threads."""
     python = [frame for frame in frames if is_python(frame)]
-    return not python or any(_ENGINE.search(frame["filename"]) for frame in python)
+    return not python or any(_is(_ENGINE, frame["filename"]) for frame in python)
 
 
 def _makes_parameters(frame: Mapping[str, Any]) -> bool:
     """Whether a frame is the constructor of one of PyTorch's modules."""
     is_constructor = _called(frame) in ("__init__", "reset_parameters")
-    return is_constructor and bool(_OF_MODULES.search(frame["filename"]))
+    return is_constructor and _is(_OF_MODULES, frame["filename"])
 
 
 def _called(frame: Mapping[str, Any]) -> str:

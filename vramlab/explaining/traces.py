@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from vramlab.cuda_rules.rounding import round_up
@@ -114,7 +115,7 @@ class GPUTrace:
     failures: list[Failure] = field(default_factory=list)
     retries: list[Retry] = field(default_factory=list)
 
-    @property
+    @cached_property
     def peak_event(self) -> int:
         """The moment at which most is allocated: before the event of this index."""
         return max(range(len(self.allocated_bytes)), key=self.allocated_bytes.__getitem__)
