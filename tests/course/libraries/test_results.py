@@ -69,6 +69,11 @@ def test_views_save_the_gradients_copy() -> None:
     assert plain - views == 128 * MIB - 20 * MIB
 
 
+def test_transformers_and_accelerate_take_the_bytes_of_plain_pytorch() -> None:
+    assert sizes("13", "accumulate()") == sizes("13", "four micro-batches", of="the course")
+    assert sizes("15", "bf16") == sizes("15", "autocast")
+
+
 def test_a_lesson_without_rows_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(results_module, "MEASURED", tmp_path / "measured.json")
     save_rows("90", "PyTorch 1, a GPU", [LibraryRow("one 1.0: this", {"held": 3 * MIB})])

@@ -15,7 +15,7 @@ from vramlab.gpu import attached
 from vramlab.native.choice import is_inside
 from vramlab_course.libraries.results import save_rows
 
-LESSONS = ("16", "17", "18", "19", "20", "24", "25", "26", "27", "28")
+LESSONS = ("13", "15", "16", "17", "18", "19", "20", "24", "25", "26", "27", "28")
 
 
 def main(lessons: list[str]) -> None:
