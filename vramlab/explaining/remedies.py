@@ -6,10 +6,11 @@ exact for the blocks that they name, and the blocks are a guess.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from vramlab.explaining.categories import Category, Phases, category_of, line_of
 from vramlab.explaining.traces import GPUTrace, Life
@@ -23,6 +24,8 @@ _IN_PLACE = ("relu", "leaky_relu", "elu", "silu", "hardtanh", "relu6", "hardswis
 _CHUNKS = 8
 _WORTH_NAMING = 0.02
 """Fraction of what is allocated at the moment."""
+_TOO_SMALL = 1e-5
+"""The same, of one block that is not looked at."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,14 @@ def remedies(gpu: GPUTrace) -> list[Remedy]:
     """Try each change that fits a trace, and list those that free something, the best first."""
     phases, end = Phases.of(gpu), len(gpu.events) + 1
     by_category: dict[Category, list[Life]] = defaultdict(list)
-    for life in gpu.lives:
+    # Half of a trace's blocks are tiny; to classify a million of them takes half a minute.
+    least_bytes = gpu.allocated_bytes[gpu.moment] * _TOO_SMALL
+    lives = [life for life in gpu.lives if life.size_bytes > least_bytes]
+    for life in lives:
         by_category[category_of(life, phases)].append(life)
     worth = _WORTH_NAMING * gpu.allocated_bytes[gpu.moment]
     found = []
-    for change, removed in _changes(gpu, by_category, phases, end):
+    for change, removed in _changes(gpu, lives, by_category, phases, end):
         remedy = _tried(gpu, change, removed)
         if remedy.freed_bytes > worth:
             found.append(remedy)
@@ -56,7 +62,11 @@ def remedies(gpu: GPUTrace) -> list[Remedy]:
 
 
 def _changes(
-    gpu: GPUTrace, lives: Mapping[Category, Sequence[Life]], phases: Phases, end: int
+    gpu: GPUTrace,
+    large: Sequence[Life],
+    lives: Mapping[Category, Sequence[Life]],
+    phases: Phases,
+    end: int,
 ) -> Iterator[tuple[str, list[Removed]]]:
     """Name each change, with what it does without over the whole trace."""
     activations = lives[Category.ACTIVATIONS]
@@ -75,14 +85,14 @@ def _changes(
     if not phases.backward[max(0, gpu.moment - 1)]:
         gradients = _whole_of(lives[Category.GRADIENTS], end)
         yield "zero_grad(set_to_none=True) before the forward pass", gradients
-    losses = [life for life in gpu.lives if _is_of(life, _LOSSES)]
+    losses = [life for life in large if _is_of(life, _LOSSES)]
     if losses:
         parts = [
             (start, stop, size * (_CHUNKS - 1) // _CHUNKS)
             for start, stop, size in _whole_of(losses, end)
         ]
         yield f"the loss at {_line_of_most(losses)} in {_CHUNKS} chunks", parts
-    for line, removed in _replaced(gpu, end).items():
+    for line, removed in _replaced(large, end).items():
         yield f"inplace=True at {line}, if nothing else needs its input", removed
     for line, removed in _rebound(gpu, lives[Category.TEMPORARIES]).items():
         yield f"del of the old value before {line}", removed
@@ -139,11 +149,11 @@ def _line_of_most(lives: Iterable[Life]) -> str:
     return line_of(max(lives, key=lambda life: life.size_bytes).frames)
 
 
-def _replaced(gpu: GPUTrace, end: int) -> dict[str, list[Removed]]:
+def _replaced(lives: Iterable[Life], end: int) -> dict[str, list[Removed]]:
     """Find outputs that could replace their input: the youngest block of their size until then."""
     found: dict[str, list[Removed]] = defaultdict(list)
     youngest: dict[int, Life] = {}
-    for life in gpu.lives:
+    for life in lives:
         before = youngest.get(life.size_bytes)
         youngest[life.size_bytes] = life
         if before is not None and before.is_alive(life.born) and _is_of(life, _IN_PLACE):
@@ -157,21 +167,33 @@ def _replaced(gpu: GPUTrace, end: int) -> dict[str, list[Removed]]:
 def _rebound(gpu: GPUTrace, lives: Sequence[Life]) -> dict[str, list[Removed]]:
     """Find `x = f(...)` in a loop, which frees the old x only after the new one is there."""
     found: dict[str, list[Removed]] = defaultdict(list)
-    born = defaultdict(list)
+    old = [
+        life
+        for life in lives
+        if life.free_frames
+        and life.is_alive(gpu.moment)
+        and line_of(life.free_frames) == line_of(life.frames)
+    ]
+    sizes = {life.size_bytes for life in old}
+    others: dict[tuple[str, int], list[Life]] = defaultdict(list)
     for life in lives:
-        born[line_of(life.frames), life.size_bytes].append(life)
-    for life in lives:
-        if life.freed is None or not life.free_frames or not life.is_alive(gpu.moment):
-            continue
-        line = line_of(life.frames)
-        later = [
-            other.born
-            for other in born[line, life.size_bytes]
-            if life.born < other.born < life.freed and list(other.frames) == list(life.frames)
-        ]
-        if later and line_of(life.free_frames) == line:
-            found[line].append((later[0], life.freed + 1, life.size_bytes))
+        if life.size_bytes in sizes:
+            others[line_of(life.frames), life.size_bytes].append(life)
+    for life in old:
+        line, freed = line_of(life.frames), life.freed
+        assert freed is not None  # as it has a stack of its release
+        group = others[line, life.size_bytes]
+        for other in islice(group, bisect_right(group, life.born, key=_birth), None):
+            if other.born > freed:
+                break
+            if list(other.frames) == list(life.frames):
+                found[line].append((other.born, freed + 1, life.size_bytes))
+                break
     return found
+
+
+def _birth(life: Life) -> int:
+    return life.born
 
 
 def _tried(gpu: GPUTrace, change: str, removed: Iterable[Removed]) -> Remedy:
