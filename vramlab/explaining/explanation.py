@@ -13,7 +13,7 @@ from vramlab.explaining import whatif
 from vramlab.explaining.categories import Phases, category_of, in_backward, line_of
 from vramlab.explaining.remedies import Remedy, remedies
 from vramlab.explaining.traces import GPUTrace, Life, read_gpus, segments_at
-from vramlab.explaining.unpickling import load_snapshot, read_bytes
+from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot, read_bytes
 from vramlab.explaining.whatif import Outcome
 from vramlab.table import Table
 from vramlab.units import GIB, format_bytes
@@ -221,7 +221,15 @@ def explain_data(data: bytes, path: str) -> Explanation:
 
 def explain_snapshot(snapshot: Mapping[str, Any], path: str) -> Explanation:
     """Explain a snapshot that has been loaded; see `explain`."""
-    return Explanation(path, [_explained(gpu) for gpu in read_gpus(snapshot)])
+    try:
+        return Explanation(path, [_explained(gpu) for gpu in read_gpus(snapshot)])
+    except UnreadableSnapshot as error:
+        raise UnreadableSnapshot(f"{path}: {error}") from None
+    except (KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
+        raise UnreadableSnapshot(
+            f"{path}: its events or stacks are not those of a memory snapshot ({error!r}). "
+            "Write one with torch.cuda.memory._dump_snapshot('snapshot.pickle')"
+        ) from error
 
 
 def _explained(gpu: GPUTrace) -> GPUExplanation:

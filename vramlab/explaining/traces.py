@@ -10,12 +10,16 @@ Sizes in a trace are requests; a block has the request rounded up to 512 bytes. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from vramlab.allocator import AllocatorSettings
 from vramlab.cuda_rules.rounding import round_up
+from vramlab.errors import VramlabError
 from vramlab.explaining.unpickling import UnreadableSnapshot
 
 BLOCK_BYTES = 512
@@ -168,8 +172,9 @@ def read_gpus(snapshot: Mapping[str, Any]) -> list[GPUTrace]:
     """
     traces = snapshot.get("device_traces") or []
     segments = snapshot["segments"]
-    settings = str((snapshot.get("allocator_settings") or {}).get("PYTORCH_CUDA_ALLOC_CONF", ""))
     try:
+        recorded = snapshot.get("allocator_settings") or {}
+        settings = _known(str(recorded.get("PYTORCH_CUDA_ALLOC_CONF", "")))
         used = {segment.get("device", 0) for segment in segments}
         used |= {device for device, events in enumerate(traces) if events}
         return [
@@ -185,6 +190,20 @@ def read_gpus(snapshot: Mapping[str, Any]) -> list[GPUTrace]:
         raise UnreadableSnapshot(
             f"its segments or events are not those of a memory snapshot ({error!r})"
         ) from error
+
+
+def _known(settings: str) -> str:
+    """Leave out settings that are not modelled: another backend, or those of a new PyTorch."""
+
+    def is_known(setting: str) -> bool:
+        with suppress(VramlabError):
+            AllocatorSettings.parse(setting)
+            return "backend:" not in setting
+        return False
+
+    # Commas also separate the entries of a list in brackets.
+    options = re.split(r",(?![^\[]*\])", settings)
+    return settings if is_known(settings) else ",".join(filter(is_known, options))
 
 
 def _gpu(

@@ -17,7 +17,7 @@ from vramlab import cli
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.explaining.categories import Category, Phases, category_of, line_of, user_frame
-from vramlab.explaining.explanation import GPUExplanation, explain_data
+from vramlab.explaining.explanation import GPUExplanation, explain_data, explain_snapshot
 from vramlab.explaining.traces import Life, read_gpus
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot
 from vramlab.explaining.whatif import Replay
@@ -225,3 +225,20 @@ def test_the_verb_takes_a_file_and_a_folder(
     assert [each["gpus"][0]["peak_reserved_bytes"] for each in ranks] == [140 * MIB] * 2
     assert cli.main(["explain", str(tmp_path / "rank0.pickle")]) == 0
     assert capsys.readouterr().out.startswith("cuda:0")
+
+
+@pytest.mark.parametrize(
+    "change", [{"size": -5}, {"frames": ["x"]}, {"size": "x"}, {"addr": None, "frames": 3}]
+)
+def test_an_event_with_nonsense_names_the_file(change: dict[str, Any]) -> None:
+    event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": []} | change
+    with pytest.raises(UnreadableSnapshot, match=r"^bad\.pickle: its .* memory snapshot"):
+        explain_snapshot({"segments": [], "device_traces": [[event]]}, "bad.pickle")
+
+
+def test_a_setting_of_a_newer_pytorch_is_left_out() -> None:
+    settings = "from_the_future:7,roundup_power2_divisions:[256:1,>:2],max_split_size_mb:64"
+    shown = recorded(growing_requests, 1024 * MIB)
+    shown["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = settings
+    (gpu,) = read_gpus(shown)
+    assert gpu.settings == settings.removeprefix("from_the_future:7,")
