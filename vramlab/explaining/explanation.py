@@ -345,7 +345,7 @@ def _growing(gpu: GPUTrace) -> list[Growth]:
 
 
 def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.2f} GiB"
+    return f"{size_bytes / GIB:.2f} GiB" if size_bytes >= GIB // 10 else format_bytes(size_bytes)
 
 
 def _times(count: int) -> str:
