@@ -78,10 +78,16 @@ def _flash_head_size(head_size: int) -> int:
     return round_up(head_size, 32 if head_size <= 128 else 64)
 
 
+_STATE_ON_GPU = (2, 7)
+"""The first PyTorch whose flash attention has its seed and offset on the GPU, as pytorch#146372
+says; Pythia's figures in assets/measurements show that they were on the host in 2.2."""
+
+
 @rule(
     "aten._scaled_dot_product_flash_attention.default",
     takes="with so few queries that keys are split: a float32 output and logsumexp for each part; "
-    "with dropout, 16 B; refused before compute capability 8.0",
+    "with dropout, 16 B; its seed and offset are on the host up to PyTorch 2.6; refused before "
+    "compute capability 8.0",
     source=_FLASH_API,
 )
 def flash_attention(
@@ -112,9 +118,13 @@ def flash_attention(
             rows = splits * batch * heads * queries
             yield Take(4 * rows, "logsumexp of each part")
             yield Take(4 * rows * _flash_head_size(head_size), "output of each part")
+    is_on_host = call.context.torch_version < _STATE_ON_GPU and not call.context.is_capturing()
+    if is_on_host:
+        seed, offset = len(call.outputs) - 3, len(call.outputs) - 2
+        yield from (Output(seed, storage_bytes=0), Output(offset, storage_bytes=0))
     yield OUTPUTS
     yield Give("logsumexp of each part")
-    if dropout_p:
+    if dropout_p and not is_on_host:
         yield Take(16, "state of the random numbers")
 
 
