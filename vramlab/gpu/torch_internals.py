@@ -632,6 +632,8 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
         "_cuda_attach_out_of_memory_observer": "calls a function before an error is raised",
         "_get_accelerator": "names the accelerator: cuda",
         "_accelerator_getAccelerator": "names the accelerator: cuda",
+        "_accelerator_getAllocatorSettings": "returns the settings of the caching allocator",
+        "_accelerator_setAllocatorSettings": "changes the settings of the caching allocator",
         "_accelerator_getDeviceIndex": "returns the current device",
         "_accelerator_setDeviceIndex": "changes the current device",
         "_accelerator_exchangeDevice": "changes the current device, and returns the previous one",
@@ -931,6 +933,11 @@ def attach_out_of_memory_observer(observer: Callable[[int, int, int, int], None]
 def clear_cublas_workspaces() -> None:
     """Free cuBLAS's workspaces of every GPU."""
     torch._C._cuda_clearCublasWorkspaces()
+
+
+def set_allocator_settings(text: str) -> None:
+    """Change the caching allocator's settings, as PYTORCH_CUDA_ALLOC_CONF has them."""
+    torch._C._accelerator_setAllocatorSettings(text)
 
 
 def names_in_cuda_build() -> list[str]:

@@ -1,4 +1,4 @@
-"""Entries of a recording, by name: context, every rule, every experiment, the zoo's workloads."""
+"""Entries of a recording, by name: context, allocator settings, rules, experiments, workloads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from vramlab.errors import VramlabError
 
 CONTEXT = "context"
+ALLOCATOR = "allocator/"
 RULE = "rule/"
 EXPERIMENT = "experiment/"
 ZOO = "zoo/"
@@ -22,9 +23,11 @@ def all_entries() -> tuple[str, ...]:
     from vramlab import zoo
     from vramlab.kernels import rules_called
     from vramlab.recordings import experiments
+    from vramlab.recordings.allocator_programs import PROGRAMS
 
     return (
         CONTEXT,
+        *(ALLOCATOR + name for name in PROGRAMS),
         *(RULE + name for name in rules_called()),
         *(EXPERIMENT + name for name in experiments.names()),
         *(ZOO + workload.id for workload in zoo.WORKLOADS),
@@ -58,6 +61,8 @@ def select(entries: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
 
 def trace_group(entry: str) -> str:
     """Name the one of a recording's trace files that has an entry's trace."""
+    if entry.startswith(ALLOCATOR):
+        return "allocator"
     if entry.startswith(RULE):
         return "rules"
     if not entry.startswith(ZOO):

@@ -13,7 +13,7 @@ import torch
 from vramlab.gpu.torch_internals import memory_snapshot, record_memory_history, set_memory_metadata
 from vramlab.measure import StageMeasurement
 from vramlab.measure.stages import observed_by
-from vramlab.recordings.entries import CONTEXT, EXPERIMENT, RULE, ZOO
+from vramlab.recordings.entries import ALLOCATOR, CONTEXT, EXPERIMENT, RULE, ZOO
 from vramlab.recordings.experiments import run_for_recording
 from vramlab.recordings.machine import context_moments
 from vramlab.recordings.trace import Trace, TraceError, trace_of_history
@@ -57,6 +57,10 @@ def measure(entry: str, stacks: Stacks = "all") -> Measured:
         with observed_by(observer):
             if entry.startswith(EXPERIMENT):
                 outcome = run_for_recording(entry.removeprefix(EXPERIMENT)).to_dict()
+            elif entry.startswith(ALLOCATOR):
+                from vramlab.recordings import allocator_programs
+
+                allocator_programs.run(entry.removeprefix(ALLOCATOR))
             elif entry.startswith(RULE):
                 from vramlab.zoo import rule_calls
 

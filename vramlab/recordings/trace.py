@@ -1,15 +1,16 @@
-"""An allocation trace without absolute addresses, small enough to keep.
+"""An allocation trace, small enough to keep.
 
 Where a block lies is told as the number of its segment, counted as segments are taken from the
-driver, and the offset in it: two machines that do the same have the same trace. Frees name the
-allocation that they end. Each event belongs to a stage, or to the time after one.
+driver, and the offset in it: two machines that do the same have the same events. The addresses of
+the segments, which only the driver decides, are kept apart. Frees name the allocation that they
+end. Each event belongs to a stage, or to the time after one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -72,6 +73,8 @@ class Trace:
     """Every event of a program, oldest first."""
 
     events: tuple[TraceEvent, ...]
+    addresses: tuple[int, ...] = field(default=(), compare=False)
+    """Of each segment, where the driver put it; empty in recordings made before they were kept."""
 
     def in_stage(self, stage: str) -> tuple[TraceEvent, ...]:
         """Give the events of one stage."""
@@ -88,6 +91,7 @@ class Trace:
             "origin": [],
             "ends": [],
             "streams": {},
+            "addresses": list(self.addresses),
         }
         allocations = 0
         for number, event in enumerate(self.events):
@@ -112,7 +116,7 @@ class Trace:
             TraceError: it is something else.
         """
         try:
-            return cls(tuple(_decode(data)))
+            return cls(tuple(_decode(data)), tuple(data.get("addresses", ())))
         except (KeyError, IndexError, StopIteration, TypeError, ValueError, RuntimeError) as error:
             raise TraceError(f"this is no allocation trace ({error!r})") from error
 
@@ -152,7 +156,9 @@ def trace_of_history(entries: Sequence[Mapping[str, Any]], stage_names: Mapping[
     Raises:
         TraceError: something is freed or used that was never allocated.
     """
-    return Trace(tuple(_Reader(stage_names).events(entries)))
+    reader = _Reader(stage_names)
+    events = tuple(reader.events(entries))
+    return Trace(events, tuple(reader.addresses))
 
 
 class _Reader:
@@ -163,7 +169,7 @@ class _Reader:
         self._origins = OriginReader()
         self._segments: dict[int, tuple[int, int]] = {}  # address -> number, size in bytes
         self._starts: list[int] = []  # their addresses, in order
-        self._count = 0
+        self.addresses: list[int] = []  # of each segment, by number
         self._streams: dict[int, int] = {}
         self._live: dict[int, tuple[int, int]] = {}  # address -> allocation, bytes asked for
         self._pending: dict[int, tuple[int, int]] = {}  # freed, while a stream still uses it
@@ -212,10 +218,11 @@ class _Reader:
                     end = max(start + length, address + size_bytes)
                     self._segments[start] = (number, end - start)
                     return number, address - start
-        self._segments[address] = (self._count, size_bytes)
+        number = len(self.addresses)
+        self._segments[address] = (number, size_bytes)
         insort(self._starts, address)
-        self._count += 1
-        return self._count - 1, 0
+        self.addresses.append(address)
+        return number, 0
 
     def _place(self, address: int) -> tuple[int, int]:
         before = bisect_right(self._starts, address)

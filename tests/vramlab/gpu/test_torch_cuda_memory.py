@@ -307,6 +307,15 @@ class TestOutOfMemory:
         with pytest.raises(ValueError, match="Invalid fraction value"):
             torch.cuda.set_per_process_memory_fraction(1.5)
 
+    def test_settings_changed_while_the_program_runs(self, gpu: VirtualGPU) -> None:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
+        # An expandable segment maps pages of 20 MiB: two for 30 MiB; a plain segment has 30.
+        assert torch.cuda.memory_reserved() == 2 * 20 * MIB
+        assert torch._C._accelerator_getAllocatorSettings() == "expandable_segments:True"
+        with pytest.raises(ValueError, match="expandable_segment"):
+            torch._C._accelerator_setAllocatorSettings("expandable_segment:True")
+
     def test_rejected_sizes_take_nothing(self, gpu: VirtualGPU) -> None:
         with pytest.raises(torch.cuda.OutOfMemoryError):
             torch.zeros(2**40, device="cuda")

@@ -136,6 +136,7 @@ def test_the_command_lists_and_refuses(tmp_path: Path, capsys: pytest.CaptureFix
 def test_every_entry_has_a_name_of_its_own_and_a_file_for_its_trace() -> None:
     names = all_entries()
     assert len(set(names)) == len(names)
-    assert {trace_group(name) for name in names} == {"rules", "experiments", "text", "vision"}
+    groups = {trace_group(name) for name in names}
+    assert groups == {"allocator", "rules", "experiments", "text", "vision"}
     assert select(names, []) == names
     assert select(names, ["zoo/gpt2-xl-*", "context"])[0] == "context"

@@ -306,6 +306,8 @@ class CLayer:
                 lambda device: allocator(device).reset_accumulated_stats()
             ),
             "_accelerator_getMemoryInfo": self._mem_get_info,
+            "_accelerator_getAllocatorSettings": lambda: allocator(0).settings.text,
+            "_accelerator_setAllocatorSettings": self._set_allocator_settings,
         }
 
     def _cudart(self) -> SimpleNamespace:
@@ -354,6 +356,15 @@ class CLayer:
 
     def _set_memory_fraction(self, fraction: float, index: int) -> None:
         self._machine.device(index).allocator.memory_fraction = fraction
+
+    def _set_allocator_settings(self, text: str) -> None:
+        """Change the settings of all GPUs while the program runs.
+
+        Raises:
+            AllocatorConfigError: PyTorch would refuse them.
+        """
+        for device in self._machine.devices:
+            device.allocator.settings = device.allocator.settings.updated(text)
 
     def _raw_alloc(self, size_bytes: int, stream: int = 0) -> int:
         """Allocate, and answer the address: the null pointer of 0 bytes, as C++'s `raw_alloc`."""
