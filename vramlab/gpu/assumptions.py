@@ -1,10 +1,10 @@
-"""Try, once in a process, what is assumed of CPython and PyTorch where nothing else would tell.
+"""Check, once per process, what vramlab assumes about reference counts in CPython and PyTorch.
 
-Whether the engine adds a gradient into another one depends on who holds that one. Here it is told
-by counting references (`ops/inplace_backward.py`), which another CPython or another PyTorch may
-count otherwise: the memory of backward passes would be wrong, and nobody would be told. So a few
-sums, whose answers are known, are asked for when the first GPU is attached. They take about a
-millisecond, on a GPU of their own that nobody sees.
+The autograd engine adds a gradient in place only if nothing else references it. vramlab detects
+this by counting references (`ops/inplace_backward.py`). Another CPython or PyTorch may count them
+differently; the memory of backward passes would then be wrong, without any error. So when the first
+GPU is attached, a few sums with known results run on a separate, hidden GPU. They take about a
+millisecond.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def kept_by_views(x: Tensor, keep: list[Any]) -> Tensor:
 
 
 EXPECTED: dict[Callable[[Tensor, list[Any]], Tensor], Sums] = {
-    used_twice: Sums(1, 0),  # the first of all: its numbers are those of a gradient nobody holds
+    used_twice: Sums(1, 0),  # the first of all: its numbers are those of an unreferenced one
     used_three_times: Sums(2, 0),
     passed_on: Sums(1, 1),
     kept_by_hooks: Sums(0, 1),

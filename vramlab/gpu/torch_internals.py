@@ -654,7 +654,7 @@ CUDA_FUNCTIONS: Mapping[str, Internal] = {
 
 
 class _Reached:
-    """The names that the functions below reach, so that nobody else needs to."""
+    """The names that the functions below reach, so that no other code has to."""
 
     SCHEMA = Internal(
         "torch._ops.OpOverload._schema",
@@ -891,7 +891,7 @@ def execution_engine() -> Any:
 
 
 def default_device() -> torch.device | None:
-    """Get the device of `torch.set_default_device`; None where nobody has set one."""
+    """Return the device of `torch.set_default_device`; None if none is set."""
     device: torch.device | None = _loaded("torch.utils._device").CURRENT_DEVICE
     return device
 

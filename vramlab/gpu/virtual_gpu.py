@@ -208,11 +208,11 @@ class VirtualGPU:
 
     @property
     def virtual(self) -> bool:
-        """True: this GPU need not be there."""
+        """Return True: this GPU needs no hardware."""
         return True
 
     def unreviewed(self) -> dict[str, int]:
-        """List ops that ran and whose CUDA kernels nobody has read yet: counted by outputs only.
+        """List ops that ran without a kernel model: only their outputs are counted.
 
         Returns:
             The op's name and how often it ran.

@@ -198,7 +198,7 @@ def _workspaces(
 def blocks_by_category(timeline: Timeline, position: int) -> dict[str, int]:
     """Sum the bytes at a position of a training step by category, without unsplit remainders.
 
-    What was there before the recording began and belongs to nobody is cuBLAS's or cuBLASLt's.
+    Blocks without an owner that were allocated before the recording are cuBLAS's or cuBLASLt's.
     """
     sums: dict[str, int] = {}
     for block, found in zip(timeline.blocks, attribute(timeline), strict=True):

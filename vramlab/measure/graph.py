@@ -189,7 +189,7 @@ def remove_observer(observer: GraphObserver) -> None:
     _observers.remove(observer)
     while not _observers and _replaced:
         owner, name, before, ours = _replaced.pop()
-        if vars(owner).get(name) is ours:  # else somebody else has put back something meanwhile
+        if vars(owner).get(name) is ours:  # otherwise other code has replaced it since
             setattr(owner, name, before)
 
 

@@ -52,8 +52,8 @@ class OperatorCall:
     dtype: str | None
     """Of its first floating-point operand, such as 'float16'; matrices are multiplied in it."""
     moved_bytes: int
-    """What its kernel reads and writes at least: each tensor once, one that it changes twice. 0 for
-    a view, and for memory that nobody fills."""
+    """Lower bound of what its kernel reads and writes: each tensor once, tensors changed in place
+    twice. 0 for views and for memory that is left uninitialized."""
     new_bytes: int
     """Storages that it made."""
     flops: int | None

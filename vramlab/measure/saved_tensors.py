@@ -50,7 +50,7 @@ class Whose(StrEnum):
     OUTPUT = "output"
     """One of the outputs that were named: it is kept as long as the graph or the output lives."""
     NEW = "new"
-    """Nobody else's: it lives only for the backward pass."""
+    """Referenced by autograd alone: it lives only for the backward pass."""
     HOST = "host"
     """Not on a GPU, such as a number that a tensor was multiplied by."""
 

@@ -30,10 +30,10 @@ from vramlab.measure.results import Result, StageMeasurement
 
 
 class StageObserver(Protocol):
-    """Who wants to know of every stage that is measured, whoever measures it."""
+    """Receives every measured stage, regardless of which code measures it."""
 
     def stage_begins(self, name: str) -> None:
-        """Hear that a stage begins, before its first reading."""
+        """Handle the start of a stage, before its first reading."""
 
     def stage_ended(self, measurement: StageMeasurement) -> None:
         """Hear that it is over, after its last reading, whether or not it raised."""

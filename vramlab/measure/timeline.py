@@ -1,7 +1,7 @@
 """A GPU's memory over time: every block, from the event that allocated it to the one that freed it.
 
 A `Timeline` is data. `recording.record_timeline` makes one from a running program,
-`rebuild.timeline_from_snapshots` from two torch snapshots, whoever took them.
+`rebuild.timeline_from_snapshots` from any two torch snapshots.
 
 Time is counted in allocator events: position `p` is the moment before event `p`, so there is one
 position more than there are events.
@@ -172,7 +172,7 @@ class Timeline:
     backward_passes: tuple[tuple[int, int], ...] = ()
     """First and last position of each time that autograd's engine ran."""
     measured_peak_bytes: int | None = None
-    """torch.cuda.max_memory_allocated() over the same time; None if nobody asked."""
+    """torch.cuda.max_memory_allocated() over the same time; None if not measured."""
 
     @property
     def peak_bytes(self) -> int:
@@ -181,7 +181,7 @@ class Timeline:
 
     @property
     def unexplained_bytes(self) -> int | None:
-        """torch's own peak minus the one added up from the trace; None if torch was not asked."""
+        """PyTorch's own peak minus the one added up from the trace; None if not measured."""
         if self.measured_peak_bytes is None:
             return None
         return self.measured_peak_bytes - self.peak_bytes
@@ -205,8 +205,8 @@ class Timeline:
     def left_by(self, stage: str) -> TimelineMoment:
         """Find what a stage allocated and nothing freed until the end of the timeline.
 
-        Let some stages follow: what a step hands on to the next has gone then, and what is left is
-        held by somebody.
+        Record a few more stages after this one: what a step passes on to the next is freed by then,
+        and what remains is still referenced.
 
         Raises:
             ValueError: there is no such stage.

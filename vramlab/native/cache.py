@@ -1,7 +1,7 @@
-"""The native engine's part of the user's cache: what lies there is complete, or removed.
+"""The native engine's part of the user's cache: every entry is complete, or gets removed.
 
-Things are made in unfinished folders, and moved into place. What a process leaves there that was
-killed, the next one removes: by locks it finds where nobody writes any more.
+Entries are built in temporary folders and moved into place. If a process is killed, the next one
+removes its temporary folders: their locks show that no process writes to them.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ def remove(place: Path) -> None:
 
 
 def cannot_be_written(error: OSError) -> NativeEngineError:
-    """Make the error for a cache that is read-only, somebody else's, or full."""
+    """Return the error for a cache that is read-only, full, or owned by another user."""
     return NativeEngineError(f"the cache {folder()} cannot be written: {error}")
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove unfinished folders in which nobody writes any more. With the parent locked."""
+    """Remove temporary folders that no process writes to. The caller holds the parent's lock."""
     import fcntl
 
     for left in parent.glob(f"{_PREFIX}*"):
@@ -100,7 +100,7 @@ def _remove_abandoned(parent: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
             continue
         except OSError:
-            continue  # somebody else's
+            continue  # owned by another user
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)

@@ -50,7 +50,7 @@ _RANDOM = (
     *("rand", "empty", "bernoulli", "multinomial", "normal", "uniform", "poisson", "exponential"),
     *("cauchy", "geometric", "dropout", "binomial", "resize", "set_"),
 )
-"""Parts of names of functions whose results nobody knows."""
+"""Parts of names of functions with unknown results."""
 _CONVERTS = frozenset(
     {"to", "cuda", "type", "type_as", "int", "long", "bool", "short", "char", "byte"}
     | {"float", "double", "half", "bfloat16", "cpu"}

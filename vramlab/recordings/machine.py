@@ -78,7 +78,7 @@ def describe_machine() -> dict[str, Any]:
 def context_moments(until: str | None = None) -> list[dict[str, Any]]:
     """Measure the process's memory beside PyTorch's reserved memory, from before CUDA on.
 
-    Must be the first thing that a process does with CUDA, on a GPU that nobody else uses.
+    Call it before the process does anything else with CUDA, on a GPU that no other process uses.
 
     Args:
         until: the last moment to measure; None: all of them.

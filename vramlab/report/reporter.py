@@ -119,10 +119,10 @@ class Reporter:
         return f"cuda:{index} peak {needed} of {format_bytes(device.total_bytes)}"
 
     def report(self, ending: Ending) -> None:
-        """Give the report of a program that has ended so. The GPU is still attached."""
+        """Write the report of a program with this ending. The GPU is still attached."""
         seconds = time.perf_counter() - self._began
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # whatever it is now, and whoever reads it
+            with suppress(Exception):  # the program may have replaced or closed it
                 stream.flush()
         files = self._own_files()
         if files.snapshot:

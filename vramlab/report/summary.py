@@ -193,7 +193,7 @@ class Summary:
     read_of_failure: str | None
     """The line that read such a value, where the error depends on it."""
     counted_by_outputs: dict[str, int]
-    """Ops whose kernels nobody has read yet, and how often each ran: counted by outputs only."""
+    """Ops without a kernel model, and how often each ran: only their outputs are counted."""
     substitute_calls: tuple[SubstituteCall, ...] = ()
     """On the native engine: functions of CUDA's libraries that have no meaning there, and how often
     each was called."""

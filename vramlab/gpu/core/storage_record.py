@@ -42,7 +42,7 @@ class StorageRecord:
         shadow: what the storage holds, where that is known (`shadows.py`), else None.
         counted_as: what every element is as if masks chose all that they can (`ops/counts.py`).
         pinned: host memory that is page-locked.
-        overwritten: host memory with values, over which values were copied that nobody knows.
+        overwritten: host memory with values that were overwritten with unknown ones.
     """
 
     __slots__ = (
@@ -73,11 +73,11 @@ class StorageRecord:
         return _CPU if is_host else torch.device("cuda", self.device_index)
 
     def forget_values(self) -> None:
-        """Note that nobody knows any longer what the storage holds."""
+        """Mark the storage's values as unknown."""
         self.shadow = self.counted_as = None
 
     def release(self) -> None:
-        """Give the block back now, instead of when the storage goes."""
+        """Free the block now, before the storage is destroyed."""
         block, self.block = self.block, None
         if block is not None and self.machine is not None:
             self.machine.free(self.device_index, block)

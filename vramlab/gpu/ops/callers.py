@@ -121,7 +121,7 @@ def asking(dtype: torch.dtype) -> Caller | None:
 
 
 def _code(module: str, function: str) -> CodeType | None:
-    """Find the code of a function in a module that has been imported; nobody is in another."""
+    """Return a function's code object; None if its module has not been imported."""
     namespace = sys.modules.get(module)
     try:
         found = attrgetter(function)(namespace)

@@ -58,10 +58,10 @@ FUNCTIONAL = (
 
 @handler(*RECEIVING)
 def receive(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Run a collective; nobody knows afterwards what is in the tensors it writes into.
+    """Run a collective; the values of the tensors it writes are unknown afterwards.
 
-    The work that it returns is done, and has the tensors as its result, for which DDP's reducer
-    asks: without values, PyTorch's fake process group has none.
+    It returns completed work whose result is the tensors, because DDP's reducer reads it; without
+    values, the work of PyTorch's fake process group has no result.
     """
     device_index = dispatcher.find_device_index(func, args, kwargs)
     if dispatcher.backing_device.type == "cpu" and device_index is not None:
@@ -124,16 +124,17 @@ def wrap(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> An
 
 
 def _forget(args: Any) -> None:
-    """Note that nobody knows what is in these tensors."""
+    """Mark the values of these tensors as unknown."""
     for tensor in tensors_in(args):
         if (record := record_of(tensor)) is not None:
             record.forget_values()
 
 
 def _exchange_copies(func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Run a collective on copies, and wait for it: gloo's threads let go of them when they please.
+    """Run a collective on copies, and wait for it.
 
-    Otherwise a tensor of the program would end at a moment that nobody can foretell.
+    gloo's threads release their tensors at unpredictable times, so the program's own tensors would
+    be freed at unpredictable times too.
     """
     copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 

@@ -1,8 +1,8 @@
 """Counts of masks that agree with what indexing by them gives.
 
-`x[mask]` is as if every element were chosen (`data_dependent.py`). So `mask.sum()`, where nobody
-knows it, is read as the number of elements: programs divide by it. The number is carried through
-copies, sums and means. It is an answer only where reads are answered; it is never taken for known.
+`x[mask]` is as if every element were chosen (`data_dependent.py`). So an unknown `mask.sum()`
+reads as the number of elements, because programs divide by it. The number is carried through
+copies, sums and means. It is returned only to reads; it never counts as a known value.
 """
 
 from __future__ import annotations

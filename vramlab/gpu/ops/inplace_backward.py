@@ -83,11 +83,11 @@ class Holders(NamedTuple):
 
 
 class _OnlyEngine:
-    """The numbers that say that nobody but the engine holds a gradient.
+    """Reference counts of a gradient that only the autograd engine references.
 
     They depend on how CPython passes arguments, and on the frames between the engine and here. So
-    they are those of the first sum that the engine asks for in a process, which is one where nobody
-    else holds the gradient (`assumptions.check`).
+    they are taken from the engine's first sum in a process, where nothing else references the
+    gradient (`assumptions.check`).
     """
 
     numbers: Holders | None = None

@@ -16,8 +16,8 @@ A rule is a plain function of the call and of the op's own arguments, under the 
     @rule("aten.mm.default", takes="...", source="...")
     def mm(call: Call, self: Tensor, mat2: Tensor) -> Iterable[Step]: ...
 
-`RuleTable.find` is one dictionary look-up, so that an op without a rule costs nothing. `replay` is
-the meaning of the steps; whoever allocates (the dispatch mode, a test) gives it an `Allocates`.
+`RuleTable.find` is one dictionary look-up, so that an op without a rule costs nothing. `replay`
+defines what the steps mean; its caller (the dispatch mode, a test) passes an `Allocates`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every block of a run, for an interactive timeline.
 
-`PeakWatch` forgets blocks that no longer matter, so that a run may be long. Whoever wants the whole
-timeline keeps them:
+`PeakWatch` drops blocks that no longer matter, so that long runs fit into memory. To keep all of
+them for a timeline:
 
     keep_histories(watch.devices)           before the program runs
     history_view(watch.devices[0], ...)     afterwards
@@ -113,7 +113,7 @@ def _line(origin: BlockOrigin, folder: str) -> str:
 def _backward_passes(
     blocks: Sequence[LiveBlock], events: dict[int, int]
 ) -> list[tuple[str, int, int]]:
-    """From the first to the last allocation of each; nobody tells where the frees after it end."""
+    """Return each backward pass, from its first to its last allocation."""
     found = []
     for in_backward, group in groupby(blocks, key=lambda block: block.origin.in_backward):
         if in_backward:

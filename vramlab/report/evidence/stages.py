@@ -1,10 +1,10 @@
-"""Stages of a program that its report tells of: training steps, evaluation, saving, loading.
+"""Stages of a program that its report shows: training steps, evaluation, saving, loading.
 
     with vramlab.stage("evaluation"):
         evaluate(model)
 
-Where nobody watches, as on a real GPU, naming a stage does nothing. So the name may stay in the
-program. Knows nothing of torch.
+Outside vramlab, for example on a real GPU, `stage()` is a no-op, so you can leave it in. This
+module does not import torch.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def _status_of(leaving: SystemExit) -> int:
 
 
 def _show(error: BaseException) -> int:
-    """Show an exception that nobody has caught, as python does; return the exit status.
+    """Print an uncaught exception as python does; return the exit status.
 
     Source: `_PyErr_PrintEx` in Python/pythonrun.c, CPython 3.11, for what a hook may do.
     """
