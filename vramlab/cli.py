@@ -153,22 +153,36 @@ class VerbParser(argparse.ArgumentParser):
         examples: Command lines that the help shows at its end.
         takes_option: An option whose value may be the name of another program's option, so that
             `--largest --batch-size` is read as `--largest=--batch-size`.
+        passes_on: A positional argument that receives everything after `--`.
         options: Passed on to argparse.
     """
 
     def __init__(
-        self, *, examples: Sequence[str] = (), takes_option: str | None = None, **options: Any
+        self,
+        *,
+        examples: Sequence[str] = (),
+        takes_option: str | None = None,
+        passes_on: str | None = None,
+        **options: Any,
     ) -> None:
         if examples:
             title = "example:" if len(examples) == 1 else "examples:"
             options["epilog"] = "\n  ".join([title, *examples])
         super().__init__(**{"formatter_class": _HelpFormatter, **options})
         self._takes_option = takes_option
+        self._passes_on = passes_on
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse like argparse, after joining such a name to its option."""
+        """Parse like argparse, except for the two arguments of the constructor."""
         words = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args(self._joined(words), namespace)
+        rest: list[str] = []
+        if self._passes_on and "--" in words:
+            # argparse fills all positionals at the first one, so it refuses `FOLDER --teach -- X`.
+            words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
+        found, unknown = super().parse_known_args(self._joined(words), namespace)
+        if self._passes_on:
+            setattr(found, self._passes_on, [*getattr(found, self._passes_on), *rest])
+        return found, unknown
 
     def _joined(self, words: list[str]) -> list[str]:
         position = 0

@@ -161,7 +161,7 @@ def test_the_command_puts_every_notebook_there_and_opens_the_first(
         return 3
 
     monkeypatch.setattr(lab.subprocess, "call", call)
-    assert main(["lab", str(folder), "--", "--no-browser"]) == 3
+    assert main(["lab", str(folder), "--teach", "--", "--no-browser"]) == 3
     page = f"--LabApp.default_url=/lab/tree/{FIRST}"
     assert called == [([sys.executable, "-m", "jupyterlab", page, "--no-browser"], folder)]
     assert (folder / FIRST).exists()

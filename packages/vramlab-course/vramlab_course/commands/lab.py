@@ -1,4 +1,4 @@
-"""`vramlab lab`: put the course into a folder of yours, and open JupyterLab on it.
+"""`vramlab lab`: copy the course to a folder, and open JupyterLab there.
 
 $ vramlab lab
 $ vramlab lab ~/gpu-memory
@@ -31,7 +31,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Copy the lessons and exercises to a folder and open JupyterLab there. If the "
         "folder exists, update it. Notebooks you have changed are kept; their new versions are "
         "saved next to them.",
-        examples=("vramlab lab", "vramlab lab --language zh my-course"),
+        examples=(
+            "vramlab lab",
+            "vramlab lab --language zh my-course",
+            "vramlab lab my-course --teach -- --no-browser --port 9999",
+        ),
+        passes_on="jupyter",
     )
     parser.add_argument(
         "folder",
@@ -59,11 +64,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Put the course there and open it; answer JupyterLab's exit status.
+    """Copy the course and open it; return JupyterLab's exit status.
 
     Raises:
         UnusableFolder: the folder cannot be used.
-        ModuleNotFoundError: there is no JupyterLab; the command line says what brings it.
+        ModuleNotFoundError: JupyterLab is not installed; the command line names the extra.
     """
     from vramlab_course.notebooks import FIRST, deliver, installed_notebooks
 
