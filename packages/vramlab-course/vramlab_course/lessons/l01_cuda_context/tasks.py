@@ -104,21 +104,23 @@ PROCESS = Predict(
     mistakes=of(
         _listed,
         (
-            "You answered what torch.cuda.memory_reserved() says. nvidia-smi counts the CUDA "
-            "context of the process as well.",
+            "You gave what torch.cuda.memory_reserved() returns. nvidia-smi also counts the "
+            "process's CUDA context.",
             {"context_bytes": 0},
         ),
         (
-            "You take a tensor off as soon as it is deleted. PyTorch keeps its memory until "
-            "empty_cache(), and nvidia-smi goes on counting it.",
+            "You subtracted deleted tensors. PyTorch caches their memory until empty_cache(), so "
+            "nvidia-smi still counts it.",
             {"freed_mib": []},
         ),
         (
-            "You count the freed tensors even after empty_cache(): that gave their memory back.",
+            "You counted the freed tensors after empty_cache(), which returned their memory to "
+            "the driver.",
             {"emptied": False},
         ),
         Mistake(
-            "After empty_cache() you take the context off, too. It stays until the process ends.",
+            "You subtracted the context after empty_cache(). The context stays until the process "
+            "ends.",
             lambda context_bytes, emptied, **sizes: _listed(
                 0 if emptied else context_bytes, emptied=emptied, **sizes
             ),
@@ -178,18 +180,17 @@ FIT = Predict(
     mistakes=of(
         _fitting,
         (
-            "You forget the contexts: each process takes one, besides its tensors.",
+            "You left out the CUDA contexts: each process needs one in addition to its tensors.",
             {"context_bytes": 0},
         ),
         Mistake(
-            "You count one context for all. Each process has a context of its own.",
+            "You counted one context for all processes. Each process has its own.",
             lambda total_bytes, context_bytes, tensor_mib: _fitting(
                 total_bytes - context_bytes, 0, tensor_mib
             ),
         ),
         Mistake(
-            "You answered how many processes are started until one fails; the last one does not "
-            "fit.",
+            "You counted the process that failed to start. Only the ones before it fit.",
             lambda **case: _fitting(**case) + 1,
         ),
     ),
@@ -267,15 +268,15 @@ LARGEST = Diagnose(
     gpu=lambda gpu, **_: GPU(gpu),
     mistakes=(
         Mistake(
-            "You compare what PyTorch has reserved as a whole with the rest. Part of it is held "
-            "by tensors and part of it is cache.",
+            "You compared all reserved memory with the other parts. Split it first: some is "
+            "allocated to tensors, the rest is cache.",
             lambda readings: _largest(
                 {**_parts(readings), "tensors": 0, "cache": readings["reserved"]}
             ),
         ),
         Mistake(
-            "You take everything that is used and not reserved for the context. Others use the "
-            "GPU, too: see what is listed for this process alone.",
+            "You counted everything used but not reserved as the context. Other processes use "
+            "this GPU too: look at the figure for this process.",
             lambda readings: _largest(
                 {
                     **_parts(readings),
@@ -285,8 +286,8 @@ LARGEST = Diagnose(
             ),
         ),
         Mistake(
-            "You take everything that is used and not reserved for others' memory. This process "
-            "has a context.",
+            "You counted everything used but not reserved as other processes' memory. This "
+            "process also has a context.",
             lambda readings: _largest(
                 {
                     **_parts(readings),

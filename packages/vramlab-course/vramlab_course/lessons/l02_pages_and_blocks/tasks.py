@@ -48,20 +48,21 @@ BLOCK = Predict(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You answered what was asked for. The allocator gives blocks: sizes go in steps.",
+            "You gave the requested size. The allocator rounds it up to a multiple of 512 bytes.",
             lambda requested_bytes: requested_bytes,
         ),
         Mistake(
-            "You answered what a page takes. A page (a segment) is what the driver is asked for, "
-            "and counts as reserved; allocated is the block in it.",
+            "You gave the size of the page (the segment) that PyTorch requests from the driver. "
+            "It counts as reserved; allocated memory is the block inside it.",
             lambda requested_bytes: 2 * MIB,
         ),
         Mistake(
-            "You always go to the next step, even where the request ends exactly on one.",
+            "You rounded up once too often: a request that is already a multiple of 512 bytes is "
+            "not rounded up.",
             lambda requested_bytes: (requested_bytes // 512 + 1) * 512,
         ),
         Mistake(
-            "An empty tensor takes no block at all.",
+            "You gave a block to an empty tensor. It needs none.",
             lambda requested_bytes: max(512, round_up(requested_bytes, 512)),
         ),
     ),
@@ -110,24 +111,24 @@ SEGMENT = Predict(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You round to 2 MiB whatever the size. Between 1 MiB and 10 MiB the allocator asks "
-            "for more than it needs now, to serve the next requests from the rest.",
+            "You rounded every size up to 2 MiB. Between 1 MiB and 10 MiB the allocator requests "
+            "a larger segment, and serves later requests from the remainder.",
             lambda requested_bytes: round_up(requested_bytes, 2 * MIB),
         ),
         Mistake(
-            "You answered the block. The driver is asked for a whole segment.",
+            "You gave the size of the block. PyTorch requests a whole segment from the driver.",
             lambda requested_bytes: round_up(requested_bytes, 512),
         ),
         Mistake(
-            "You give a 20 MiB segment to every large request. From 10 MiB on, a request gets a "
-            "segment of its own size, rounded up to 2 MiB.",
+            "You used a 20 MiB segment for every large request. From 10 MiB on, a request gets a "
+            "segment of its own size, rounded up to a multiple of 2 MiB.",
             lambda requested_bytes: (
                 2 * MIB if requested_bytes <= MIB else round_up(requested_bytes, 20 * MIB)
             ),
         ),
         Mistake(
-            "You compare what was asked for with 10 MiB. The allocator compares the block, so a "
-            "request that rounds up to exactly 10 MiB gets a segment of its own.",
+            "You compared the requested size with 10 MiB. The allocator compares the rounded "
+            "size, so a request that rounds up to exactly 10 MiB gets its own segment.",
             _segment_by_request,
         ),
     ),
@@ -199,17 +200,17 @@ RESERVED = Predict(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You add up the sizes and round to 2 MiB. A block lies in one segment: what is left "
-            "of a segment may be too small for the next block.",
+            "You added up the sizes and rounded the sum up to 2 MiB. A block cannot span "
+            "segments: the rest of a segment may be too small for the next block.",
             _packed_perfectly,
         ),
         Mistake(
-            "You give each tensor a segment of its own. Small blocks share segments.",
+            "You used one segment per tensor. Small blocks share segments.",
             lambda tensor_bytes: 2 * MIB * len(tensor_bytes),
         ),
         Mistake(
-            "You look at the newest segment only. The allocator looks at what is free in all of "
-            "them, and takes the smallest that is large enough.",
+            "You searched only the newest segment. The allocator searches the free blocks of all "
+            "segments and picks the smallest one that fits.",
             _packed_into_the_newest,
         ),
     ),
@@ -268,17 +269,17 @@ RELEASABLE = Diagnose(
     mistakes=of(
         _stat,
         Mistake(
-            "You answered all that is cached: reserved minus allocated. A segment that still "
-            "holds a tensor cannot be given back; memory_summary() calls its free part "
-            "'Non-releasable memory'.",
+            "You gave all cached memory: reserved minus allocated. A segment that still contains "
+            "a tensor cannot be released; memory_summary() calls its free part 'Non-releasable "
+            "memory'.",
             lambda stats: _stat(stats, "reserved_bytes") - _stat(stats, "allocated_bytes"),
         ),
         Mistake(
-            "You answered what is left after empty_cache(), not what it gives back.",
+            "You gave what stays reserved after empty_cache(), not what it releases.",
             lambda stats: _stat(stats, "active_bytes") + _stat(stats, "inactive_split_bytes"),
         ),
         (
-            "You answered the non-releasable memory: that is the part that stays.",
+            "You gave the non-releasable memory, which is the part that stays.",
             {"name": "inactive_split_bytes"},
         ),
     ),

@@ -86,15 +86,14 @@ RESERVED = Predict(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You add up the tensors and round the sum. A tensor lies in one segment: what is left "
-            "of a segment may be too small for the next one.",
+            "You added up the tensors and rounded the sum. A tensor cannot span segments: the "
+            "rest of a segment may be too small for the next one.",
             lambda tensor_bytes, count: round_up(
                 tensor_bytes * count, (20 if tensor_bytes < 10 * MIB else 2) * MIB
             ),
         ),
         Mistake(
-            "You give every tensor a segment of its own. Below 10 MiB they share segments of "
-            "20 MiB.",
+            "You used one segment per tensor. Below 10 MiB, tensors share segments of 20 MiB.",
             lambda tensor_bytes, count: (
                 count * (20 * MIB if tensor_bytes < 10 * MIB else round_up(tensor_bytes, 2 * MIB))
             ),
@@ -197,18 +196,18 @@ WHY = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You blame fragmentation whenever something is reserved and unallocated. Ask whether "
-            "it would be enough for the request if it were in one piece.",
+            "You blamed fragmentation because some memory is reserved but unallocated. Check "
+            "whether it would be enough for the request in one piece.",
             lambda numbers: "pieces" if numbers["reserved_but_unallocated"] else _why(numbers),
         ),
         Mistake(
-            "You never find others. What is neither free nor in use by this process belongs to "
-            "somebody else.",
+            "You never answered 'others'. Memory that is neither free nor in use by this process "
+            "belongs to other processes.",
             instead(_why, {"others": "tensors"}),
         ),
         Mistake(
-            "You compare what is allocated with the request. The question is what would be there "
-            "if the pieces were one, or if the others were gone.",
+            "You compared allocated memory with the request. Ask how much would be free if the "
+            "free pieces were contiguous, or without the other processes.",
             lambda numbers: "tensors" if numbers["allocated"] >= numbers["tried"] else "others",
         ),
     ),
@@ -324,8 +323,8 @@ LARGEST = Diagnose(
     observe=_observe_pieces,
     mistakes=(
         Mistake(
-            "You add up everything that is free. A piece beside a live tensor cannot be joined "
-            "with pieces of other segments.",
+            "You added up all free memory. A free block next to a live tensor cannot be merged "
+            "with blocks of other segments.",
             lambda segments, free_bytes: free_bytes + sum(_free_pieces(segments)),
         ),
         Mistake(
@@ -334,7 +333,7 @@ LARGEST = Diagnose(
             lambda segments, free_bytes: max(free_bytes, *_free_pieces(segments)),
         ),
         Mistake(
-            "You look at the pieces in the cache only. The driver has something, too.",
+            "You counted only the cached blocks. The driver has free memory too.",
             lambda segments, free_bytes: max(_free_pieces(segments)),
         ),
         Mistake(

@@ -129,22 +129,23 @@ COUNT = Predict(
     gpu=A100,
     mistakes=of(
         _count,
-        ("You leave the biases out.", {"biases": False}),
+        ("You left out the biases.", {"biases": False}),
         (
-            "You count a bias where the layer has none: the last number of a layer tells.",
+            "You counted a bias for a layer without one: see the last number in its description.",
             {"biases": True},
         ),
         (
-            "You count the buffers of batch norm. They lie on the GPU, but they are no parameters.",
+            "You counted the buffers of batch norm. They are on the GPU, but they are not "
+            "parameters.",
             {"buffers": True},
         ),
         (
-            "You count three Linear layers for attention: queries, keys and values. The output "
-            "has one, too.",
+            "You counted three Linear layers for attention: query, key and value. The output "
+            "projection is the fourth.",
             {"attention_layers": 3},
         ),
         (
-            "You count attention once for each head. The heads share the width among them.",
+            "You counted attention once per head. The heads split the hidden size between them.",
             {"each_head": True},
         ),
         (
@@ -238,11 +239,14 @@ TRAINING = Predict(
     gpu=A100,
     mistakes=of(
         _training,
-        ("You forget the gradients.", {"gradients": 0}),
-        ("You forget the parameters themselves.", {"weights": 0}),
-        ("You count gradients and states of frozen layers. They have none.", {"thaw": True}),
+        ("You left out the gradients.", {"gradients": 0}),
+        ("You left out the parameters themselves.", {"weights": 0}),
         (
-            "You take 4 bytes for everything. Gradients and states have the dtype of their "
+            "You counted gradients and optimizer states for frozen layers. They have neither.",
+            {"thaw": True},
+        ),
+        (
+            "You used 4 bytes everywhere. Gradients and optimizer states have the dtype of their "
             "parameter.",
             {"item_bytes": 4},
         ),
@@ -297,13 +301,13 @@ OPTIMIZER = Diagnose(
     gpu=A100,
     mistakes=(
         Mistake(
-            "You compare the states with all parameters. Frozen parameters have no states: "
-            "compare with the gradients.",
+            "You compared the optimizer states with all parameters. Frozen parameters have no "
+            "states: compare with the gradients.",
             lambda allocated: _which(allocated, allocated["model"]),
         ),
         Mistake(
-            "You count the gradients to the optimizer's states. They are there before its first "
-            "step.",
+            "You counted the gradients as optimizer states. They exist before the optimizer's "
+            "first step.",
             lambda allocated: {1: "momentum", 2: "adam"}.get(
                 (allocated["step"] - allocated["model"])
                 // (allocated["backward"] - allocated["model"]),
