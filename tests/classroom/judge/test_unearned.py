@@ -27,7 +27,8 @@ def task_of(exercise: str, source: str) -> Fix:
     (task,) = (
         task
         for task in find_exercise(exercise).tasks
-        if isinstance(task, Fix) and f"\ndef {task.name}(" in source
+        if isinstance(task, Fix)
+        and (f"\ndef {task.name}(" in source or f"\nclass {task.name}:" in source)
     )
     return task
 

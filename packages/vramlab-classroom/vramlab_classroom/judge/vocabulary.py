@@ -138,14 +138,17 @@ class Vocabulary:
         return self.facade(bound)
 
     def facade(self, module: str) -> Facade:
-        """Give what an answer gets for a module, or refuse."""
-        if not self._has_module(module):
+        """Give what an answer gets for a module, or refuse.
+
+        An import of an absent module is let pass: it may be unused. It has no names.
+        """
+        if not self._has_module(module) and not _within(module, self.absent):
             raise NotAllowed(f"import {module}: this module is not there for answers. {self._hint}")
         return Facade(partial(self._look_up, module))
 
     def without(self, modules: tuple[str, ...]) -> Vocabulary:
-        """Give the same without some modules."""
-        left = {name: words for name, words in self.modules.items() if name not in modules}
+        """Give the same without some modules, and without all that is in them."""
+        left = {name: words for name, words in self.modules.items() if not _within(name, modules)}
         return replace(self, modules=left, absent=modules)
 
     def _has_module(self, module: str) -> bool:
@@ -168,6 +171,11 @@ class Vocabulary:
             "A repaired program is ordinary PyTorch: no files, no other code, and nothing that "
             "sets limits or replaces what measures."
         )
+
+
+def _within(name: str, modules: Iterable[str]) -> bool:
+    """Tell whether a module is one of some, or in one of them."""
+    return any(name == each or name.startswith(f"{each}.") for each in modules)
 
 
 SAFER: Mapping[str, Any] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,9 @@ class PipelineRun:
     """A step of training, as a schedule has it."""
 
     schedule: PipelineSchedule
+    orders: list[Order]
+    """Of each rank."""
+
     readings: list[CellReading] = field(default_factory=list)
 
 
@@ -56,7 +59,8 @@ def _orders(program: Callable[..., Any], ranks: int, micro_batches: int) -> list
 
 def _order(program: Callable[..., Any], rank: int, ranks: int, micro_batches: int) -> Order:
     all_work = {(way, n) for way in ("forward", "backward") for n in range(micro_batches)}
-    order: Any = as_data(program(rank, ranks, micro_batches))
+    given = program(rank, ranks, micro_batches)
+    order: Any = as_data(list(given) if isinstance(given, Iterator) else given)
     if not _is_list_of_pairs(order):
         raise NotFixed(
             f"For rank {rank} it has to give a list of pairs such as ('forward', 0) or "
@@ -136,7 +140,9 @@ def _run_in_order(run: Run) -> PipelineRun:
         schedule = put_in_time("own", orders, [1] * ranks, micro_batches)
     except ValueError as error:
         raise NotFixed(f"The pipeline stands still: {error}.") from error
-    done = PipelineRun(schedule)
+    done = PipelineRun(
+        schedule, [[(work.direction, work.micro_batch) for work in order] for order in orders]
+    )
     for cell in schedule.cells:
         torch.cuda.reset_peak_memory_stats(cell.rank)
         run.inputs[0].work(cell.work)
@@ -165,6 +171,20 @@ def _one_forward_one_backward(rank: int, ranks: int, micro_batches: int) -> Orde
 def _planned(name: Any, rank: int, ranks: int, micro_batches: int) -> Order:
     whole = plan(name, ranks, micro_batches)
     return [(work.direction, work.micro_batch) for work in whole.order(rank)]
+
+
+def _as_gpipe(run: Run, _: object) -> None:
+    """Require GPipe's order, which leaves nothing to choose."""
+    ranks, micro_batches = run.case["ranks"], run.case["micro_batches"]
+    for rank, (wanted, order) in enumerate(
+        (_gpipe(rank, ranks, micro_batches), run.results.orders[rank]) for rank in range(ranks)
+    ):
+        for place, (expected, found) in enumerate(zip(wanted, order, strict=True)):
+            if found != expected:
+                raise NotFixed(
+                    f"It runs, but it is not GPipe's order: rank {rank} does {found!r} in place "
+                    f"{place}, where it should be {expected!r}."
+                )
 
 
 def _as_few_in_flight(run: Run, _: object) -> None:
@@ -265,7 +285,8 @@ GPIPE = Workshop(
     hidden=_hidden,
     steps="slots of time",
     is_plain=True,
-    trial=_scheduling(fits=_gpipe),
+    without=("torch",),
+    trial=_scheduling(fits=_gpipe, compare=_as_gpipe),
 )
 
 ONE_ONE = Workshop(
@@ -276,6 +297,7 @@ ONE_ONE = Workshop(
     hidden=_hidden,
     steps="slots of time",
     is_plain=True,
+    without=("torch",),
     trial=_scheduling(fits=_one_forward_one_backward, compare=_as_few_in_flight),
 )
 
