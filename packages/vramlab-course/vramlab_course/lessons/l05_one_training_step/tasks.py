@@ -135,17 +135,20 @@ FORWARD = Predict(
             "You counted the input as well. It was there before the forward pass.",
             {"counted": slice(None)},
         ),
-        ("You left out the last output. The caller holds it.", {"counted": slice(1, -1)}),
+        (
+            "You left out the last output. The caller still references it.",
+            {"counted": slice(1, -1)},
+        ),
         (
             "You counted the inputs of the layers. Each layer adds its output; the input of the "
             "first was there before.",
             {"counted": slice(None, -1)},
         ),
         (
-            "You added cuBLAS's workspace. It is taken once, by the first forward pass.",
+            "You added cuBLAS's workspace. It is allocated only once, in the first forward pass.",
             {"workspaces": 1},
         ),
-        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
+        ("You left out the rounding: block sizes are multiples of 512 bytes.", {"block": int}),
     ),
 )
 
@@ -189,8 +192,8 @@ LEFT = Predict(
     mistakes=of(
         _left,
         (
-            "You counted one workspace. The backward pass runs in a thread of its own, which has "
-            "its own.",
+            "You counted one workspace. The backward pass runs in a separate thread with a second "
+            "workspace.",
             {"workspaces": 1},
         ),
         (
@@ -198,7 +201,10 @@ LEFT = Predict(
             {"workspaces": 0},
         ),
         ("You forgot the gradients of the parameters. They stay.", {"gradients": 0}),
-        ("You let y go. It has a name, so it stays.", {"activations": slice(1)}),
+        (
+            "You counted y as freed. The variable y still references the tensor, so it stays.",
+            {"activations": slice(1)},
+        ),
         (
             "You kept the outputs of all layers. The backward pass frees what only it needed; "
             "of the outputs, only y has a name.",
@@ -219,8 +225,11 @@ LEFT = Predict(
             {"parameters": _in_one_block},
         ),
         ("You forgot the biases, and their gradients.", {"parameters": _without_biases}),
-        ("You counted the loss as 4 bytes. It takes a block.", {"loss_bytes": 4}),
-        ("You forgot the loss: a number, which takes a block.", {"loss_bytes": 0}),
+        ("You counted the loss as 4 bytes. It occupies a whole block.", {"loss_bytes": 4}),
+        (
+            "You left out the loss: a single number, which still occupies a block.",
+            {"loss_bytes": 0},
+        ),
     ),
 )
 
@@ -297,8 +306,8 @@ PEAK = Predict(
             {"gradients": None},
         ),
         (
-            "You counted the gradients of all activations. Each goes as soon as the layer below "
-            "has used it: only the first is there at the peak, and the copy.",
+            "You counted the gradients of all activations. Each is freed as soon as the layer "
+            "below has used it: at the peak only the first one and the copy are allocated.",
             {"each": 2, "more": 1},
         ),
         (
@@ -317,12 +326,12 @@ PEAK = Predict(
             {"numbers": 0},
         ),
         (
-            "You counted one workspace. The backward pass runs in a thread of its own, which has "
-            "its own.",
+            "You counted one workspace. The backward pass runs in a separate thread with a second "
+            "workspace.",
             {"workspaces": 1},
         ),
         Mistake(
-            "You counted what is left after the backward pass, not the most that it held.",
+            "You counted what stays allocated after the backward pass, not its peak.",
             lambda batch, width, layers: (
                 2 * layers * 4 * width * width + 2 * 4 * batch * width + 512 + 2 * WORKSPACE_BYTES
             ),
@@ -415,8 +424,8 @@ APPLICATIONS = Diagnose(
             {"workspace_bytes": 32 * MIB},
         ),
         (
-            "You took both workspaces off the forward pass. The second one comes in the backward "
-            "pass.",
+            "You subtracted both workspaces from the forward pass. The second one is allocated in "
+            "the backward pass.",
             {"workspaces": 2},
         ),
         ("You counted the input as an output.", {"inputs": 1}),

@@ -121,11 +121,11 @@ STATE = Predict(
     mistakes=of(
         _states,
         (
-            "You gave plain SGD a state. It keeps nothing; its momentum would be one.",
+            "You gave plain SGD a state. It has none; only momentum adds one.",
             {"states": {**STATES, "SGD": 1}},
         ),
         (
-            "You gave momentum two states. It keeps one: the running mean of the gradient.",
+            "You gave momentum two states. It has one, the momentum buffer.",
             {"states": {**STATES, "SGD with momentum": 2}},
         ),
         ("You counted the gradients. They were there before the step.", {"gradients": 1}),
@@ -140,7 +140,7 @@ STATE = Predict(
             {"fused": True},
         ),
         ("You gave fused SGD step counters. SGD does not count its steps.", {"counting": ""}),
-        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
+        ("You left out the rounding: block sizes are multiples of 512 bytes.", {"block": int}),
     ),
 )
 
@@ -217,7 +217,8 @@ EXTRA = Predict(
             {"way": "foreach"},
         ),
         (
-            "You gave the fused step something. Its kernel keeps what it needs in registers.",
+            "You gave the fused step temporary memory. Its kernel keeps intermediate values in "
+            "registers.",
             {"fused": 1},
         ),
     ),
@@ -293,13 +294,13 @@ WHICH = Diagnose(
             {"adam": "AdamW foreach"},
         ),
         (
-            "You told it from the states alone. The peak of the second step tells how step() "
-            "works.",
+            "You looked only at the states. The peak of the second step shows which "
+            "implementation runs.",
             {"adam": "AdamW loop"},
         ),
         Mistake(
-            "You took loop and foreach for each other. Compare what the step takes with the whole "
-            "model: foreach holds the roots of all parameters.",
+            "You swapped loop and foreach. Compare the step's temporary memory with the whole "
+            "model: foreach allocates the roots of all parameters at the same time.",
             _swapped,
         ),
     ),

@@ -135,10 +135,11 @@ CACHE = Predict(
     mistakes=of(
         _cache,
         Mistake(
-            "You counted query heads. Only keys and values are kept, and query heads share them.",
+            "You counted query heads. The KV cache stores keys and values only, and query heads "
+            "share them.",
             lambda **sizes: _cache(**{**sizes, "kv_heads": sizes["heads"]}),
         ),
-        ("You counted keys or values. Both are kept.", {"tensors": 1}),
+        ("You counted only the keys or only the values. The KV cache stores both.", {"tensors": 1}),
         (
             "You counted a token's keys and values for the batch, not for its beams. Each beam is "
             "a sequence of its own.",
@@ -150,7 +151,7 @@ CACHE = Predict(
                 **{**sizes, "batch": sizes["batch"] + sizes["beams"], "beams": 1}
             ),
         ),
-        ("You took 4 bytes for every number, whatever the dtype.", {"dtype": "float32"}),
+        ("You used 4 bytes per number for every dtype.", {"dtype": "float32"}),
         (
             "You forgot that blocks come in steps of 512 bytes, for each tensor of each layer.",
             {"step_bytes": 1},
@@ -236,13 +237,13 @@ PEAK = Predict(
     mistakes=of(
         _peak,
         (
-            "You added up all outputs. Under no_grad() a layer's input goes as soon as its output "
-            "is there and nobody else has a name for it.",
+            "You added up all outputs. Under no_grad() a layer's input is freed as soon as its "
+            "output is computed, unless a variable still references it.",
             {"most": sum},
         ),
         (
-            "You counted what is left, the output. Which other activation is there while a layer "
-            "in the middle runs?",
+            "You counted only the output, which stays. Which other activation is allocated while "
+            "a middle layer runs?",
             {"most": itemgetter(-1)},
         ),
         (
@@ -357,13 +358,13 @@ MODE = Diagnose(
             {"kept_nothing": "train() and no_grad()"},
         ),
         Mistake(
-            "You took eval() for no_grad(). eval() changes what layers do; whether activations "
-            "are kept is autograd's affair.",
+            "You confused eval() with no_grad(). eval() changes what layers compute; no_grad() "
+            "stops autograd from saving activations.",
             lambda readings: "train()" if readings["left"] > readings["input"] else "eval()",
         ),
         Mistake(
-            "You took train() and eval() for each other. In eval() dropout does nothing, so there "
-            "is no mask of one byte for each number.",
+            "You swapped train() and eval(). In eval() dropout does nothing, so it allocates no "
+            "mask of one byte per element.",
             _swapped,
         ),
     ),
@@ -535,12 +536,13 @@ WHAT_STAYS = Diagnose(
     mistakes=of(
         _what_stays,
         (
-            "You add up what came, and forget what has gone. Every loop makes activations; most "
-            "let go of them.",
+            "You added up the allocations and left out the frees. Every loop creates activations; "
+            "most loops free them.",
             {"frees": False},
         ),
         (
-            "More than the outputs stays, in some loops. What else can a loss or an output hold?",
+            "In some loops, more than the outputs stays allocated. What else can a loss or an "
+            "output reference?",
             {"graphs": False},
         ),
     ),

@@ -128,18 +128,18 @@ BLOCK = Predict(
             {"middles": 2},
         ),
         (
-            "You forgot what activation functions keep. GELU and SiLU keep their input, which "
-            "nobody else keeps.",
+            "You left out what activation functions save. GELU and SiLU save their input, which "
+            "no other operator saves.",
             {"middles": 1},
         ),
         ("You counted x. It was there before the forward pass.", {"outer": 2}),
-        ("You left out the output. The caller holds it.", {"outer": 0}),
-        ("You forgot what dropout keeps.", {"mask_bytes": 0}),
+        ("You left out the output. The caller still references it.", {"outer": 0}),
+        ("You left out what dropout saves.", {"mask_bytes": 0}),
         (
-            "You took dropout's mask for floats. It is a bool for each element, in every dtype.",
+            "You counted dropout's mask as floats. It is one bool per element, for every dtype.",
             {"mask_bytes": None},
         ),
-        ("You let the sum keep something. It keeps neither of what it adds.", {"sums": 1}),
+        ("You let the sum save a tensor. An addition saves neither of its inputs.", {"sums": 1}),
     ),
 )
 
