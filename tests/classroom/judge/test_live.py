@@ -40,7 +40,7 @@ def test_a_wrong_answer_raises_its_verdict(executed: list[str], capsys) -> None:
     shown = caught.value._render_traceback_()
     assert shown[:2] == [
         "block_bytes: partly right in 3 of 6 cases, 1 of 2 points",
-        "You answered what was asked for. The allocator gives blocks: sizes go in steps.",
+        "You gave the requested size. The allocator rounds it up to a multiple of 512 bytes.",
     ]
     assert capsys.readouterr() == ("", "")
 

@@ -149,7 +149,7 @@ def test_students_are_told_nothing_that_comes_from_a_hidden_case() -> None:
 
 
 def test_a_mistake_that_is_recognised_is_named() -> None:
-    message = "An empty tensor takes no block at all."
+    message = "You gave a block to an empty tensor. It needs none."
     assert message in {mistake.message for mistake in find_exercise(EXERCISE).tasks[0].mistakes}
     failed = Verdict("block_bytes", 2, Grade.FAILED, message, (VISIBLE, HIDDEN))
     assert _told(failed, PASSED).endswith(f"but not on others\n{message}")

@@ -136,6 +136,6 @@ def test_validate_tells_a_learner_which_tasks_are_not_solved(
     notebook.write_text(json.dumps(content))
     outcome = nbgrader(tmp_path, "validate", notebook.name)
     assert "VALIDATION FAILED ON 5 CELL(S)!" in outcome.stdout, outcome.stderr
-    assert "You answered what was asked for." in outcome.stdout
+    assert "You gave the requested size." in outcome.stdout
     assert "segment_bytes: not answered yet, 0 of 3 points" in outcome.stdout
     assert "Traceback" not in outcome.stdout

@@ -152,8 +152,8 @@ def test_tables_speak_where_a_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("chinese_lessons")
 def test_a_likely_mistake_is_named_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "in_readers_language", say)
-    verdict = Verdict("process_bytes", 2, Grade.FAILED, "You forget the gradients.")
-    assert str(WrongAnswer(verdict)) == "process_bytes: 未通过，得 0 分，共 2 分\n你忘了梯度。"  # noqa: RUF001
+    verdict = Verdict("process_bytes", 2, Grade.FAILED, "You left out the gradients.")
+    assert str(WrongAnswer(verdict)) == "process_bytes: 未通过，得 0 分，共 2 分\n你漏了梯度。"  # noqa: RUF001
 
 
 @pytest.mark.usefixtures("chinese_lessons")
