@@ -17,6 +17,8 @@ from vramlab.measure.figures import Published
 ROOT = Path(__file__).parents[2]
 RESULTS_FILE = ROOT / "benchmarks" / "accuracy.json"
 RECORDINGS = ROOT / "assets" / "recordings"
+_NOT_COMPARED = ("computed", "h100")
+"""Folders there of which no tool but vramlab's has been asked."""
 
 _TOOLS = ("torch", "torchinfo", "accelerate", "transformers")
 
@@ -76,10 +78,10 @@ def installed_versions() -> dict[str, str]:
 
 
 def fingerprints(folder: Path = RECORDINGS) -> dict[str, str]:
-    """SHA-256 of every file of real GPUs' recordings; empty where nothing has been recorded yet."""
+    """SHA-256 of every file of the recordings that the tools are compared with; empty without."""
     files = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {
         path.as_posix(): hashlib.sha256((folder / path).read_bytes()).hexdigest()
         for path in files
-        if path.parts[0] != "computed"
+        if path.parts[0] not in _NOT_COMPARED
     }

@@ -107,6 +107,7 @@ class GPUExplanation:
         pins: lines whose blocks keep segments that are partly free.
         remedies: changes to the program, each tried alone.
         driver_calls: segments allocated and freed in the trace.
+        is_limited: whether a limit refused the request, though the GPU had enough memory.
         is_replayed: whether the replay reserves what was recorded.
     """
 
@@ -133,6 +134,7 @@ class GPUExplanation:
     pins: list[Pin] = field(default_factory=list)
     remedies: list[Remedy] = field(default_factory=list)
     driver_calls: tuple[int, int] = (0, 0)
+    is_limited: bool = False
 
     @property
     def unused_bytes(self) -> int:
@@ -142,8 +144,10 @@ class GPUExplanation:
     @property
     def is_fragmented(self) -> bool:
         """Whether the request would have fitted into all that was unused, were it in one piece."""
-        unused_bytes = self.unused_bytes + self.free_bytes
-        return bool(self.failed_line) and unused_bytes >= self.request_bytes
+        free_bytes = self.free_bytes
+        if self.is_limited:
+            free_bytes = (self.capacity_bytes or 0) - self.reserved_bytes
+        return bool(self.failed_line) and self.unused_bytes + free_bytes >= self.request_bytes
 
 
 @dataclass(frozen=True)
@@ -257,6 +261,7 @@ def _explained(gpu: GPUTrace) -> GPUExplanation:
         growing=_growing(gpu),
         pins=_pins(gpu, alive),
         driver_calls=(_count(gpu, "segment_alloc"), _count(gpu, "segment_free")),
+        is_limited=failure is not None and failure.is_limited,
     )
     if any(life.born >= 0 for life in gpu.lives):
         explained.outcomes = list(whatif.outcomes(gpu))
@@ -398,15 +403,24 @@ def _headline(gpu: GPUExplanation) -> Iterator[str]:
             f"  requested {_gib(gpu.request_bytes)}; allocated {_gib(gpu.allocated_bytes)}, "
             f"reserved {_gib(gpu.reserved_bytes)}, free on the GPU {_gib(gpu.free_bytes)}"
         )
-        yield f"  PyTorch could reserve {_gib(gpu.capacity_bytes or 0)}"
+        if gpu.is_limited:
+            over_bytes = gpu.reserved_bytes + gpu.request_bytes
+            yield (
+                "  The GPU had enough: a limit refused the request, between "
+                f"{_gib(gpu.capacity_bytes or 0)} and {_gib(over_bytes)} "
+                "(torch.cuda.set_per_process_memory_fraction)"
+            )
+        else:
+            yield f"  PyTorch could reserve {_gib(gpu.capacity_bytes or 0)}"
+        free = "what the limit left" if gpu.is_limited else "what is free on the GPU"
         yield (
             f"  reserved but unallocated: {_gib(gpu.unused_bytes)}. "
             + (
-                "With what is free on the GPU, that is enough for the request, but in pieces: this "
-                "is fragmentation."
+                f"With {free}, that is enough for the request, but in pieces: this is "
+                "fragmentation."
                 if gpu.is_fragmented
-                else "Even with what is free on the GPU, that is less than was requested: this is "
-                "not fragmentation."
+                else f"Even with {free}, that is less than was requested: this is not "
+                "fragmentation."
             )
         )
     else:

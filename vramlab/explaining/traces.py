@@ -77,6 +77,14 @@ class Failure:
     free_bytes: int
     frames: Frames
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the driver had enough: then a limit below the GPU's memory refused the request.
+
+        `torch.cuda.set_per_process_memory_fraction` sets one, and no snapshot says so.
+        """
+        return self.request_bytes <= self.free_bytes
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -137,13 +145,13 @@ class GPUTrace:
     def capacity_bytes(self) -> int | None:
         """What PyTorch could reserve; None where nothing in the trace tells.
 
-        A failure tells it exactly. Where the cache was released to serve a request, more than the
-        recorded peak was not to be had, or hardly more.
+        A failure tells it exactly, unless a limit refused it: then, and where the cache was
+        released to serve a request, more than the recorded peak was not to be had, or hardly more.
         """
-        if self.failures:
+        if self.failures and not self.failures[0].is_limited:
             first = self.failures[0]
             return self.reserved_bytes[first.event] + first.free_bytes
-        return max(self.reserved_bytes) if self.retries else None
+        return max(self.reserved_bytes) if self.retries or self.failures else None
 
 
 def segments_at(gpu: GPUTrace, moment: int) -> dict[int, int]:

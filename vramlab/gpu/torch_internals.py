@@ -568,6 +568,7 @@ _IN_CUDA_BUILDS = (CUDA_PREFIX, "_cudnn_", "_host_")
 _SINCE: Mapping[str, Version] = {
     "_accelerator_emptyHostCache": (2, 12),
     "_cuda_cudaCachingAllocator_is_enabled": (2, 12),
+    "_accelerator_getAllocatorSettings": (2, 13),
     "_cuda_annotateMemory": (2, 14),
     "_cuda_memoryMetadataSupported": (2, 14),
     "_cuda_hasPrimaryContext": (2, 14),

@@ -21,7 +21,7 @@ from vramlab.explaining.explanation import GPUExplanation, explain_data, explain
 from vramlab.explaining.traces import Life, read_gpus
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot
 from vramlab.explaining.whatif import Replay
-from vramlab.units import MIB
+from vramlab.units import GIB, MIB
 
 
 def stack(line: int, name: str = "forward") -> list[dict[str, Any]]:
@@ -242,3 +242,17 @@ def test_a_setting_of_a_newer_pytorch_is_left_out() -> None:
     shown["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = settings
     (gpu,) = read_gpus(shown)
     assert gpu.settings == settings.removeprefix("from_the_future:7,")
+
+
+LIMITS_BYTES = {"batch": 8 * GIB, "leak": 8 * GIB, "decode": 4 * GIB}
+
+
+@pytest.mark.parametrize(("name", "limit"), LIMITS_BYTES.items())
+def test_a_limit_below_the_gpus_memory_is_found_in_a_real_snapshot(name: str, limit: int) -> None:
+    """An H100 of 79 GiB whose process was limited by set_per_process_memory_fraction."""
+    folder = Path(__file__).parents[3] / "assets" / "recordings" / "h100" / "snapshots"
+    (gpu,) = vramlab.explain(str(folder / f"{name}.pickle.xz")).gpus
+    assert gpu.is_limited
+    assert gpu.capacity_bytes is not None
+    assert gpu.capacity_bytes <= limit < gpu.reserved_bytes + gpu.request_bytes
+    assert gpu.is_replayed  # the recorded setting, under that limit, ends at the same request

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from vramlab.kernels import TABLE, Status, rules_called
+from vramlab.recordings.allocator_programs import PROGRAMS
 from vramlab.recordings.compare import Comparison, compare
-from vramlab.recordings.entries import RULE
+from vramlab.recordings.entries import ALLOCATOR, RULE
 from vramlab.recordings.store import OK, RecordingFile
 
 pytestmark = pytest.mark.long
 
-RECORDING = Path(__file__).parents[3] / "assets" / "recordings" / "h200-torch2.11.0.json"
+RECORDINGS = Path(__file__).parents[3] / "assets" / "recordings"
+RECORDING = RECORDINGS / "h200-torch2.11.0.json"
+RECORDING_OF_H100 = RECORDINGS / "h100" / "h100-torch2.11.0.json"
 
 CUDNN = {"aten.convolution.default", "aten.convolution_backward.default"}
 """Rules of which cuDNN decides a part."""
@@ -45,6 +48,20 @@ EQUAL = (
     "zoo/qwen-0.6b-b2-s1024-bf16-adamw-foreach-flash",
 )
 """Entries in which every number of every stage is equal."""
+
+EQUAL_ON_H100 = (
+    *(ALLOCATOR + name for name in PROGRAMS),
+    "experiment/adapters-kept",
+    "experiment/four-bits",
+    "experiment/long-loss",
+    "experiment/moe-layer",
+    "experiment/reserved-or-paged",
+    "experiment/latent-cache",
+    "experiment/eight-bit-chain",
+    "experiment/eight-bit-readers",
+    "experiment/leaks",
+)
+"""Allocator settings, and lessons that were written after the H200 had been recorded."""
 
 
 @cache
@@ -87,3 +104,11 @@ def test_the_recording_is_of_a_real_gpu_and_whole() -> None:
     assert (machine["gpu"], machine["virtual"]) == ("NVIDIA H200", False)
     status = {entry.status for entry in recording().entries.values()}
     assert status == {"ok", "skipped"}  # skipped: those that need several GPUs
+
+
+@pytest.mark.parametrize("entry", EQUAL_ON_H100)
+def test_an_h100_measured_what_was_predicted(entry: str) -> None:
+    (comparison,) = compare(RecordingFile.open(RECORDING_OF_H100), [entry])
+    assert comparison.problem is None
+    assert comparison.differing == ()
+    assert comparison.numbers
