@@ -1,7 +1,7 @@
 """Takes each micro-batch forward and backward before the next.
 
 loses: gpipe
-says: 96 slots of time, target 33
+says: it is not GPipe's order: rank 0 does ('backward', 0) in place 1
 """
 
 
