@@ -5,6 +5,6 @@ unpickling.py    reads a memory snapshot without running what is in the file
 traces.py        what a snapshot says about each GPU, event by event
 categories.py    whose line allocated a block, and what for
 whatif.py        the same requests under other allocator settings
-remedies.py     changes to the program, tried on a trace
+remedies.py      changes to the program, tried on a trace
 explanation.py   what is reported about a snapshot
 """

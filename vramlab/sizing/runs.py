@@ -120,9 +120,25 @@ def run_once(
     Raises:
         UnusableRun: The run left no report, or the program used no GPU.
     """
+    return RunOutcome.of(report_of(["--gpu", gpu.name, *options], program, run_command))
+
+
+def report_of(
+    options: Sequence[str], program: Sequence[str], run_command: RunCommand | None = None
+) -> dict[str, Any]:
+    """Run a program as `run_once` does, and return what `vramlab run --json` reported.
+
+    Args:
+        options: Options of `vramlab run`, without `--json`.
+        program: The script, or `-m` and a module, and its arguments.
+        run_command: Runs the command; None starts a new Python process.
+
+    Raises:
+        UnusableRun: The run left no report.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        words = ["run", "--gpu", gpu.name, *options, "--json", str(path), *program]
+        words = ["run", *options, "--json", str(path), *program]
         status, stderr = (run_command or _new_python)(words)
         if not path.exists():
             said = "\n".join(stderr.strip().splitlines()[-_LAST_LINES:])
@@ -130,8 +146,8 @@ def run_once(
                 f"a run ended with exit status {status} and without a report. Its last lines:\n"
                 f"{said}"
             )
-        report = json.loads(path.read_text(encoding="utf-8"))
-    return RunOutcome.of(report)
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return report
 
 
 def _new_python(words: Sequence[str]) -> tuple[int, str]:

@@ -174,7 +174,7 @@ class Vocabulary:
 
 
 def _within(name: str, modules: Iterable[str]) -> bool:
-    """Tell whether a module is one of some, or in one of them."""
+    """Return whether a module is one of several, or in one of them."""
     return any(name == each or name.startswith(f"{each}.") for each in modules)
 
 

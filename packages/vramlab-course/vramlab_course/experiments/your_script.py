@@ -8,13 +8,9 @@ The bundled program is `vramlab_course.programs.minigpt`.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +18,7 @@ from typing import Any
 
 from vramlab.errors import VramlabError
 from vramlab.report.summary import Fit
+from vramlab.sizing.runs import RunCommand, UnusableRun, report_of
 from vramlab.sizing.server import RunServer
 
 FIRST_LESSON = "05"
@@ -42,11 +39,7 @@ _CHANGES: tuple[Change, ...] = (
 )
 """Lesson, what it changes in the bundled program, and by which options. A later value wins."""
 
-_LAST_LINES = 12
 _MOST_LINES = 3
-
-RunCommand = Callable[[Sequence[str]], tuple[int, str]]
-"""Runs `vramlab` with arguments in a separate process; returns exit status and end of stderr."""
 
 
 class UnusableScript(VramlabError):
@@ -105,7 +98,7 @@ def run_script(lesson: str, command: str, *, gpu: str) -> ScriptRun:
         )
     limits = ["--steps", str(STEPS), "--seconds", str(SECONDS)]
     name = command if words[0] == "-m" else shlex.join([Path(words[0]).name, *words[1:]])
-    return _run(lesson, name, command, gpu, [*limits, *words], _new_python)
+    return _run(lesson, name, command, ["--gpu", gpu, *limits], words)
 
 
 def run_bundled(lesson: str, *, gpu: str) -> list[ScriptRun]:
@@ -118,34 +111,37 @@ def run_bundled(lesson: str, *, gpu: str) -> list[ScriptRun]:
     changes = [change for change in _CHANGES if change[0] <= lesson]
     shown = [number for number in range(len(changes)) if number in (0, *range(len(changes))[-2:])]
     with ExitStack() as stack:
-        run: RunCommand = _new_python
+        run: RunCommand | None = None
         if hasattr(os, "fork"):
             run = stack.enter_context(RunServer()).run
         return [_run_changed(changes[: number + 1], gpu, run) for number in shown]
 
 
-def _run_changed(changes: Sequence[Change], gpu: str, run: RunCommand) -> ScriptRun:
+def _run_changed(changes: Sequence[Change], gpu: str, run: RunCommand | None) -> ScriptRun:
     lesson, change, _ = changes[-1]
-    options = {name: value for _, _, changed in changes for name, value in changed.items()}
-    command = " ".join([BUNDLED, *(f"{name} {value}".strip() for name, value in options.items())])
-    return _run(lesson, change, command, gpu, ["--engine", "portable", *command.split()], run)
+    settings = {name: value for _, _, changed in changes for name, value in changed.items()}
+    command = " ".join([BUNDLED, *(f"{name} {value}".strip() for name, value in settings.items())])
+    options = ["--gpu", gpu, "--engine", "portable"]
+    return _run(lesson, change, command, options, command.split(), run)
 
 
 def _run(
-    lesson: str, change: str, command: str, gpu: str, words: Sequence[str], run: RunCommand
+    lesson: str,
+    change: str,
+    command: str,
+    options: Sequence[str],
+    program: Sequence[str],
+    run: RunCommand | None = None,
 ) -> ScriptRun:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "report.json"
-        status, said = run(["run", "--gpu", gpu, "--json", str(path), *words])
-        if not path.exists():
-            last = "\n".join(said.strip().splitlines()[-_LAST_LINES:])
-            raise UnusableScript(f"'{command}' ended with exit status {status}:\n{last}")
-        report = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        report = report_of(options, program, run)
+    except UnusableRun as error:
+        raise UnusableScript(f"'{command}': {error}") from error
     device = max(report["devices"], key=lambda device: int(device["needed_bytes"]), default=None)
     had_room = Fit(report["outcome"]).had_room
     if had_room is None:
         why = "\n".join(filter(None, (report["error"], report["hint"])))
-        raise UnusableScript(f"'{command}' failed: {why or f'exit status {status}'}")
+        raise UnusableScript(f"'{command}' failed: {why or 'it gave no error'}")
     if not device or not device["category_bytes"]:
         raise UnusableScript(f"'{command}' put nothing on a GPU: move its model to 'cuda'")
     return ScriptRun(
@@ -165,15 +161,3 @@ def _line(use: dict[str, Any]) -> tuple[int, str, str]:
     line = use["caller"] or use["line"]
     where = f"{Path(line['filename']).name}:{line['line']}" if line else "elsewhere"
     return use["size_bytes"], where, use["text"] if line == use["line"] else ""
-
-
-def _new_python(words: Sequence[str]) -> tuple[int, str]:
-    ran = subprocess.run(
-        [sys.executable, "-m", "vramlab", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-    )
-    return ran.returncode, ran.stderr

@@ -77,7 +77,7 @@ def _path() -> Path:
 
 
 def _read() -> list[ScriptRun]:
-    """Read what ran before; nothing where there is no file, or another program has written it."""
+    """Read what ran before; nothing if the file is missing or not ours."""
     try:
         runs = json.loads(_path().read_text(encoding="utf-8"))
         return [ScriptRun(**run, lines=()) for run in runs]
