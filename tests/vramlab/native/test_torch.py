@@ -296,7 +296,7 @@ def test_a_library_of_another_version_in_the_path_is_named(
     words = [*find_compiler(), "-shared", *place, "-o", str(needs_it), str(other)]
     subprocess.run(words, check=True)
     monkeypatch.setenv("LD_PRELOAD", str(needs_it))
-    with pytest.raises(native.NativeEngineError, match="in place of their substitutes: ") as told:
+    with pytest.raises(native.NativeEngineError, match="instead of their substitutes: ") as told:
         try_out(build, build.libraries)
     assert str(other) in str(told.value)
 
