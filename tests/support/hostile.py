@@ -97,6 +97,9 @@ def never_ends_elsewhere(solution: Notebook, released: Notebook) -> Submission:
     return with_first_cell(solution, "while True:\n    pass")
 
 
+BEFORE_ANSWERS = frozenset(ATTACKS)
+
+
 # Cheating inside an answer.
 
 
@@ -270,6 +273,10 @@ def nested_too_deep(solution: Notebook, released: Notebook) -> Submission:
 @attack(loses=frozenset({"segment_bytes"}))
 def null_bytes(solution: Notebook, released: Notebook) -> Submission:
     return with_cells(solution, {"segment_bytes": "def segment_bytes(n):\n    return '\0'"})
+
+
+IN_ANSWERS = frozenset(ATTACKS) - BEFORE_ANSWERS
+"""Attacks that are nothing but an answer: whoever reads the notebook, the judge meets them."""
 
 
 # Tampering with nbgrader's cells: afterwards everything is as it was released.

@@ -1,8 +1,7 @@
 """A class of attackers, graded by `vramlab grade`: no unearned point, and everybody else graded.
 
-What stands in their notebooks is in `tests/support/hostile.py`, where nbgrader's own autograde
-meets it; what they do to files and folders is here. `test_escapes.py` goes on from where an answer
-would have broken out of its language.
+Their notebooks are in `tests/support/hostile.py`; what they do to files and folders is
+here. `test_escapes.py` goes on from where an answer would have broken out of its language.
 """
 
 from __future__ import annotations
@@ -202,6 +201,28 @@ def test_nothing_that_a_learner_wrote_runs_in_the_page(graded: tuple[Course, Cla
     assert "&lt;script&gt;alert(1)" in told
     assert "<script>alert(1)" not in told
     assert "\x1b" not in told
+
+
+@pytest.mark.parametrize(
+    ("student", "task", "told"),
+    [
+        ("measures_instead_of_predicting", "block_bytes", "vramlab is not there for an answer"),
+        ("equals_everything", "block_bytes", "block_bytes gave 0 (Anything); it should be an int."),
+        ("reads_the_seed", "segment_bytes", "Operation not permitted: '/tmp/hidden_seed.txt'"),
+        ("forks_on", "segment_bytes", "PermissionError: [Errno 1] Operation not permitted"),
+        ("exits_in_the_answer", "segment_bytes", "SystemExit"),
+        ("never_ends", "segment_bytes", "did not end within 2 seconds"),
+        ("takes_all_memory", "segment_bytes", "MemoryError"),
+        ("repair_replaces_the_comparison", "row_norms", "may not change the attributes"),
+        ("test_cells_deleted", "block_bytes", "not answered yet"),
+    ],
+)
+def test_the_verdict_tells_what_was_wrong(
+    graded: tuple[Course, ClassOutcome], student: str, task: str, told: str
+) -> None:
+    notebook = json.loads((graded[0].autograded / student / EXERCISE / NOTEBOOK).read_text())
+    (test,) = (cell for cell in notebook["cells"] if cell["id"] == f"{task}-test")
+    assert told in json.dumps(test["outputs"])
 
 
 def test_nobody_climbed_out(graded: tuple[Course, ClassOutcome]) -> None:

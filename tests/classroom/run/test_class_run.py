@@ -381,7 +381,7 @@ def test_a_locked_gradebook_is_told_and_nothing_is_lost(
     submit(folder, "second", notebook())
     run(folder, students=("first",))
     other = sqlite3.connect(folder / "autograder" / "gradebook.db")
-    other.execute("BEGIN EXCLUSIVE")
+    other.execute("BEGIN IMMEDIATE")
     with pytest.raises(GradebookError, match=r"gradebook\.db cannot be used: database is locked"):
         run(folder)
     other.rollback()
