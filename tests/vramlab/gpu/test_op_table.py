@@ -117,6 +117,7 @@ def test_an_op_that_says_all_of_itself() -> None:
     assert told["schema"] == str(aten.addmm.default._schema)
     assert str(told["handler"]).startswith("vramlab.gpu.ops.sparse.addmm: ")
     assert str(told["check"]).startswith("vramlab.gpu.ops.operand_checks.addmm: ")
+    assert str(told["rule"]).startswith("vramlab.kernels.matmul.addmm: ")
     assert told["source"] == "aten/src/ATen/native/cuda/Blas.cpp, PyTorch 2.13"
     assert {part for part, what in told.items() if what is None} == {
         *("CUDA path", "outputs", "layout", "fill")

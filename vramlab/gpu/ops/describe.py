@@ -31,6 +31,7 @@ def describe(func: OpOverload) -> Description:
         "outputs": _said(spec.make_outputs),
         "layout": _said(spec.layout),
         "fill": None if spec.fill is None else "the value that it fills a tensor with is known",
+        "rule": None if rule is None else _said(rule.function),
         "takes": None if rule is None else rule.takes,
         "source": None if rule is None else rule.source,
         "status": None if rule is None else rule.status.value,
