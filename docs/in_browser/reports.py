@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from docs.in_browser import timelines
-from vramlab.explaining import message, whatif
+from vramlab.explaining import message, timelines, whatif
 from vramlab.explaining.explanation import explain_data
 from vramlab.explaining.traces import GPUTrace, read_gpus
 from vramlab.explaining.unpickling import is_pickle, load_snapshot, read_bytes

@@ -12,8 +12,9 @@ import pytest
 
 from docs.builder import browser
 from docs.builder.__main__ import ROOT
-from docs.in_browser import playground, reports, timelines
+from docs.in_browser import playground, reports
 from docs.in_browser.playground import BadCommand
+from vramlab.explaining import timelines
 from vramlab.explaining.traces import GPUTrace, read_gpus
 from vramlab.explaining.unpickling import load_snapshot, read_bytes
 from vramlab.explaining.whatif import Replay
