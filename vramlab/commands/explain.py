@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _explain_snapshots(snapshots: Sequence[tuple[str, bytes]], as_json: bool) -> int:
-    from vramlab.explaining.explanation import explain_data, imbalance
+    from vramlab.explaining.explanation import explain_data
+    from vramlab.explaining.shown import imbalance
     from vramlab.progress import working
 
     explained = []

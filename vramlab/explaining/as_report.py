@@ -12,7 +12,7 @@ from vramlab.explaining.traces import GPUTrace, read_gpus
 from vramlab.explaining.unpickling import load_snapshot, read_bytes
 
 _SNAPSHOT = re.compile(r"\.(pickle|pkl)(\.gz|\.xz)?$", re.IGNORECASE)
-_NAMES = {Category.TEMPORARIES: "temporaries", Category.OLDER: "other", Category.UNKNOWN: "other"}
+_OTHER = (Category.OLDER, Category.OTHER, Category.UNKNOWN)
 
 
 def is_snapshot(path: Path) -> bool:
@@ -44,7 +44,7 @@ def _device(gpu: GPUTrace) -> dict[str, Any]:
     lines: dict[tuple[str, int, str] | None, int] = defaultdict(int)
     for life in gpu.alive(gpu.moment):
         category = category_of(life, phases)
-        categories[_NAMES.get(category, f"{category}")] += life.size_bytes
+        categories["other" if category in _OTHER else f"{category}"] += life.size_bytes
         frame = user_frame(life.frames) or next(filter(is_python, life.frames), None)
         where = None
         if frame is not None:

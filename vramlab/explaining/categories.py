@@ -7,6 +7,9 @@ A snapshot says nothing about tensors. What can be told from stacks:
     optimizer states     a file in torch/optim allocates it, and does not free it
     gradients            backward allocates it, and does not free it
     activations          Python allocates it, and backward frees it; or it stays
+    other tensors        what a module did not allocate, and outlives a backward pass: inputs,
+                         parameters that the program creates itself, a list of losses
+    workspaces           cuBLAS's, by C++ frames or by a size that little else has
     temporaries          what is freed where it was allocated
 
 Backward is what has autograd's engine in its stack, or no Python frame: the engine has threads of
@@ -18,12 +21,14 @@ The stack is PyTorch's, innermost frame first.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+from vramlab.cuda_rules.cublas import cublas_workspace_bytes
 from vramlab.explaining.traces import Frames, GPUTrace, Life
 
 
@@ -35,12 +40,19 @@ class Category(StrEnum):
     STATES = "optimizer states"
     GRADIENTS = "gradients"
     ACTIVATIONS = "activations"
+    WORKSPACES = "workspaces"
+    OTHER = "other tensors"
     TEMPORARIES = "temporaries"
     UNKNOWN = "without a stack"
 
 
+OLDER_LINE = "(before the trace)"
+"""In the place of a line, for blocks that nothing recorded."""
+
+
 _LIBRARY = re.compile(
-    r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]|^(torch|transformers|functorch)[/\\]"
+    r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]"
+    r"|^(torch|transformers|functorch|einops|diffusers|accelerate|peft)[/\\]"
     r"|^<frozen|\.(cpp|cc|cu|cuh|h|hpp|c)$|[/\\]torch[/\\](nn|optim|autograd|_|utils|cuda)",
 )
 _INDUCTOR = re.compile(r"torchinductor_|[/\\]tmp[/\\]torchinductor")
@@ -50,6 +62,9 @@ _MODULE = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _OF_MODULES = re.compile(r"torch[/\\]nn[/\\]modules[/\\]|pytorch_utils\.py$")
 _REPLICAS = re.compile(r"torch[/\\]nn[/\\]parallel[/\\]replicate\.py$")
 _ENGINE = re.compile(r"torch[/\\]autograd[/\\](__init__|graph)\.py$")
+_WORKSPACE = ("at::cuda::getNewWorkspace", "at::cuda::blas::", "at::cuda::getCUDABlasLtWorkspace")
+_WORKSPACE_BYTES = cublas_workspace_bytes((8, 0), (2, 11))
+"""8,519,680 before Hopper. Hopper's 32 MiB is the size of many tensors; its C++ frames tell."""
 
 
 def is_python(frame: Mapping[str, Any]) -> bool:
@@ -84,7 +99,7 @@ def line_of(frames: Frames) -> str:
         node = _autograd_node(frames)
         if node:
             return f"backward ({node})"
-        return "C++ without a Python frame" if frames else "unknown line"
+        return "C++ without a Python frame" if frames else OLDER_LINE
     parts = re.split(r"[/\\]", frame["filename"])
     return f"{'/'.join(parts[-2:])}:{frame.get('line', 0)} {frame.get('name', '')}".strip()
 
@@ -106,21 +121,32 @@ class Phases:
         kept_from: an event after which releases say nothing about a block: that of a failure, whose
             error frees what was in use, or the last allocation, after which the program ends.
         backward: for each event, whether the last allocation before it was made by backward.
+        backward_begins: events with which a backward pass begins.
     """
 
     kept_from: int
     backward: Sequence[bool] = ()
+    backward_begins: Sequence[int] = ()
 
     @classmethod
     def of(cls, gpu: GPUTrace) -> Phases:
         """Read the phases of a trace."""
-        is_backward, backward = False, []
-        for event in gpu.events:
+        is_backward, backward, begins = False, [], []
+        for index, event in enumerate(gpu.events):
             if event["action"] == "alloc":
-                is_backward = in_backward(event.get("frames") or ())
+                was_backward, is_backward = is_backward, in_backward(event.get("frames") or ())
+                if is_backward and not was_backward:
+                    begins.append(index)
             backward.append(is_backward)
         last = max((life.born for life in gpu.lives), default=0)
-        return cls(gpu.failures[0].event if gpu.failures else last, backward)
+        return cls(gpu.failures[0].event if gpu.failures else last, backward, begins)
+
+    def outlives_backward(self, life: Life) -> bool:
+        """Return whether a backward pass begins and ends, or begins and stays, while it lives."""
+        first = bisect_right(self.backward_begins, life.born)
+        return first < len(self.backward_begins) and (
+            life.freed is None or self.backward_begins[first] < life.freed
+        )
 
 
 def category_of(life: Life, phases: Phases) -> Category:
@@ -133,6 +159,8 @@ def category_of(life: Life, phases: Phases) -> Category:
     python = [frame for frame in frames if is_python(frame)]
     stays = life.freed is None or life.freed > phases.kept_from
     backward_frees = not stays and _is_freed_in_backward(life, phases)
+    if stays and _is_workspace(life):
+        return Category.WORKSPACES
     if any(_is(_OPTIMIZER, frame["filename"]) for frame in python):
         return Category.STATES if stays else Category.TEMPORARIES
     if any(_is(_MODULE, frame["filename"]) and _called(frame) == "_apply" for frame in python):
@@ -143,7 +171,22 @@ def category_of(life: Life, phases: Phases) -> Category:
         return Category.TEMPORARIES if backward_frees else Category.GRADIENTS
     if stays and any(_makes_parameters(frame) for frame in python):
         return Category.PARAMETERS
+    if not backward_frees and not _in_module(python):
+        is_variable = stays and not phases.backward_begins and _is_top_level(frames)
+        if is_variable or phases.outlives_backward(life):
+            return Category.OTHER
     return Category.ACTIVATIONS if stays or backward_frees else Category.TEMPORARIES
+
+
+def _is_workspace(life: Life) -> bool:
+    if life.request_bytes == _WORKSPACE_BYTES:
+        return True
+    return any(str(frame.get("name", "")).startswith(_WORKSPACE) for frame in life.frames)
+
+
+def _in_module(python: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a module's forward pass allocated it."""
+    return any(_called(frame) == "forward" or _is(_MODULE, frame["filename"]) for frame in python)
 
 
 def _is_freed_in_backward(life: Life, phases: Phases) -> bool:
@@ -163,6 +206,11 @@ def in_backward(frames: Frames) -> bool:
     """Whether autograd's engine is in a stack, or no Python at all, as in its own threads."""
     python = [frame for frame in frames if is_python(frame)]
     return not python or any(_is(_ENGINE, frame["filename"]) for frame in python)
+
+
+def _is_top_level(frames: Frames) -> bool:
+    """Whether the program's own innermost frame is no function."""
+    return str((user_frame(frames) or {}).get("name", "")) == "<module>"
 
 
 def _makes_parameters(frame: Mapping[str, Any]) -> bool:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vramlab import catalogue
 from vramlab.explaining import whatif
 from vramlab.explaining.categories import Phases, category_of, in_backward, line_of
 from vramlab.explaining.remedies import Remedy, remedies
+from vramlab.explaining.shown import LARGEST_LINES, as_html, as_text
 from vramlab.explaining.traces import GPUTrace, Life, read_gpus, segments_at
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot, read_bytes
 from vramlab.explaining.whatif import Outcome
-from vramlab.table import Table
-from vramlab.units import GIB, format_bytes
 
-LINES_SHOWN = 8
-LARGEST_LINES = 3
-"""Left out together, to see what the rest needs."""
-
-_IMBALANCED = 1.1
 _A_LEAK_HAS = 8
-_WORTH_NAMING = 0.05
-"""A share of what is allocated."""
 
 
 @dataclass(frozen=True)
@@ -168,41 +159,13 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return the report as text."""
-        if not self.gpus:
-            return f"{self.path}: no GPU memory was allocated\n"
-        parts = ["\n".join(_text(gpu)) for gpu in self.gpus]
-        compared = [(f"cuda:{gpu.device}", gpu) for gpu in self.gpus]
-        if len(compared) > 1:
-            parts.append(imbalance(compared))
-        return "\n\n".join(parts) + "\n"
+        return as_text(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
 
-
-def imbalance(gpus: Sequence[tuple[str, GPUExplanation]]) -> str:
-    """Show GPUs or ranks side by side, and how far the fullest is above the average."""
-    rows = tuple(
-        (
-            name,
-            f"{gpu.allocated_bytes / GIB:.2f}",
-            f"{gpu.peak_reserved_bytes / GIB:.2f}",
-            f"{gpu.retries}",
-            "ran out of memory" if gpu.failed_line else "",
-        )
-        for name, gpu in gpus
-    )
-    header = ("GPU", "allocated", "peak reserved", "retries", "")
-    sizes = [gpu.allocated_bytes for _, gpu in gpus]
-    mean_bytes = sum(sizes) / len(sizes)
-    shown = f"{Table('GPUs side by side (GiB)', header, rows)}"
-    if not mean_bytes or max(sizes) < _IMBALANCED * mean_bytes:
-        return shown
-    fullest, _ = max(gpus, key=lambda each: each[1].allocated_bytes)
-    return (
-        f"{shown}\n{fullest} has {max(sizes) / mean_bytes:.1f} times the average: the work is not "
-        "split evenly."
-    )
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def explain(path: str) -> Explanation:
@@ -344,223 +307,3 @@ def _growing(gpu: GPUTrace) -> list[Growth]:
             between = (born[-1] - born[0]) // (len(born) - 1)
             found.append(Growth(line, len(born), size_bytes * len(born), between))
     return sorted(found, key=lambda growth: -growth.size_bytes)
-
-
-# ---- As text ----
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.2f} GiB" if size_bytes >= GIB // 10 else format_bytes(size_bytes)
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _text(gpu: GPUExplanation) -> Iterator[str]:
-    yield from _headline(gpu)
-    yield ""
-    header: tuple[str, ...] = ("category", "GiB", "blocks")
-    yield f"{Table('Allocated at that moment', header, _rows(gpu.categories))}"
-    yield ""
-    lines = gpu.lines[:LINES_SHOWN]
-    header = ("line", "GiB", "blocks", "category")
-    yield f"{Table('Lines that allocated most', header, _rows(lines, True))}"
-    for growth in gpu.growing[:LARGEST_LINES]:
-        yield (
-            f"Possible leak: {growth.line} allocated {growth.blocks} blocks that were never freed "
-            f"({_gib(growth.size_bytes)}), one every {growth.events_between} events. Does it "
-            "append tensors to a list?"
-        )
-    pins = [pin for pin in gpu.pins if pin.free_bytes > _WORTH_NAMING * gpu.reserved_bytes]
-    for pin in pins[:LARGEST_LINES]:
-        yield (
-            f"Fragmentation: {_gib(pin.free_bytes)} are free in {pin.segments} segment"
-            f"{'s' * (pin.segments != 1)} pinned by {_gib(pin.held_bytes)} of {pin.line}"
-        )
-    if gpu.outcomes:
-        yield ""
-        yield from _settings(gpu)
-    if gpu.remedies:
-        yield ""
-        yield f"{_tried_changes(gpu)}"
-    yield from _advice(gpu)
-
-
-def _rows(shares: Iterable[Share], with_category: bool = False) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        (share.name, f"{share.size_bytes / GIB:.2f}", f"{share.blocks}")
-        + ((share.category,) if with_category else ())
-        for share in shares
-    )
-
-
-def _headline(gpu: GPUExplanation) -> Iterator[str]:
-    where = f"event {gpu.moment} of {gpu.events}"
-    if gpu.failed_line:
-        yield f"cuda:{gpu.device} ran out of memory at {where}: {gpu.failed_line}"
-        yield (
-            f"  requested {_gib(gpu.request_bytes)}; allocated {_gib(gpu.allocated_bytes)}, "
-            f"reserved {_gib(gpu.reserved_bytes)}, free on the GPU {_gib(gpu.free_bytes)}"
-        )
-        if gpu.is_limited:
-            over_bytes = gpu.reserved_bytes + gpu.request_bytes
-            yield (
-                "  The GPU had enough: a limit refused the request, between "
-                f"{_gib(gpu.capacity_bytes or 0)} and {_gib(over_bytes)} "
-                "(torch.cuda.set_per_process_memory_fraction)"
-            )
-        else:
-            yield f"  PyTorch could reserve {_gib(gpu.capacity_bytes or 0)}"
-        free = "what the limit left" if gpu.is_limited else "what is free on the GPU"
-        yield (
-            f"  reserved but unallocated: {_gib(gpu.unused_bytes)}. "
-            + (
-                f"With {free}, that is enough for the request, but in pieces: this is "
-                "fragmentation."
-                if gpu.is_fragmented
-                else f"Even with {free}, that is less than was requested: this is not "
-                "fragmentation."
-            )
-        )
-    else:
-        share = gpu.unused_bytes / gpu.reserved_bytes if gpu.reserved_bytes else 0
-        at = f" at {where}" if gpu.events else ", without a trace"
-        yield f"cuda:{gpu.device}: peak allocated memory{at}: {_gib(gpu.allocated_bytes)}"
-        yield (
-            f"  reserved then: {_gib(gpu.reserved_bytes)}, of which {share:.0%} is unallocated; "
-            f"peak reserved: {_gib(gpu.peak_reserved_bytes)}"
-        )
-    if gpu.retries:
-        yield (
-            f"  PyTorch released its cache {_times(gpu.retries)} to serve a request "
-            f"({_gib(gpu.released_bytes)} in total); each release waits for the GPU. The trace has "
-            f"{gpu.driver_calls[0]} cudaMalloc and {gpu.driver_calls[1]} cudaFree"
-        )
-    if gpu.older_bytes:
-        yield f"  {format_bytes(gpu.older_bytes)} were allocated before the trace began"
-
-
-def _settings(gpu: GPUExplanation) -> Iterator[str]:
-    rows = []
-    for outcome in gpu.outcomes:
-        name = outcome.settings or "default"
-        rows.append(
-            (
-                f"{name} (recorded)" if outcome.settings == gpu.settings else name,
-                f"{outcome.reserved_bytes / GIB:.2f}",
-                "" if outcome.smallest_bytes is None else f"{outcome.smallest_bytes / GIB:.2f}",
-                "" if outcome.retries is None else f"{outcome.retries}",
-                {None: "", True: "yes", False: "no"}[outcome.is_enough],
-            )
-        )
-    header = ("setting", "peak reserved", "least memory", "retries", "fits")
-    caption = "The same allocations replayed under other allocator settings (GiB)"
-    yield f"{Table(caption, header, tuple(rows))}"
-    yield (
-        "peak reserved: on a GPU with unlimited memory; least memory: smallest GPU memory that is "
-        "enough; retries: releases of the cache on this GPU; fits: on this GPU"
-    )
-    if not gpu.is_replayed:
-        yield (
-            "The table is an estimate: a replay with the recorded setting does not reserve exactly "
-            "what was recorded, because the trace is incomplete or uses private pools."
-        )
-
-
-def _advice(gpu: GPUExplanation) -> Iterator[str]:
-    tips = [*_setting_advice(gpu), *_program_advice(gpu)]
-    if tips:
-        yield ""
-        yield "What would help"
-        yield from (f"  - {tip}" for tip in tips)
-
-
-def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
-    searched = [outcome for outcome in gpu.outcomes if outcome.smallest_bytes is not None]
-    recorded = next((each for each in gpu.outcomes if each.settings == gpu.settings), None)
-    if recorded is None:
-        return
-    better = [each for each in gpu.outcomes if each.settings and _is_better(each, recorded)]
-    if better:
-        best = min(better, key=lambda each: (each.retries or 0, each.settings))
-        what = (
-            "avoids the out-of-memory error on this GPU"
-            if gpu.failed_line
-            else f"releases the cache {_times(best.retries or 0)}, not {recorded.retries}"
-        )
-        yield f'export PYTORCH_CUDA_ALLOC_CONF="{best.settings}" {what}'
-        if "garbage_collection" in best.settings:
-            yield (
-                "garbage_collection_threshold takes effect with a memory limit only: call "
-                "torch.cuda.set_per_process_memory_fraction(0.99)"
-            )
-    elif gpu.failed_line:
-        yield "no allocator setting avoids the out-of-memory error on this GPU"
-    yield from _less_memory(gpu, recorded, bool(better))
-    if searched:
-        least = _best(searched)
-        fitting = _smallest_gpu(least.smallest_bytes or 0)
-        if fitting:
-            yield (
-                f"the smallest common GPU with enough memory is {fitting} "
-                f"({_gib(least.smallest_bytes or 0)} with {least.settings or 'the defaults'})"
-            )
-
-
-def _tried_changes(gpu: GPUExplanation) -> Table:
-    header = ("change", "frees GiB", "peak then")
-    rows = tuple(
-        (each.change, f"{each.freed_bytes / GIB:.2f}", f"{each.peak_bytes / GIB:.2f}")
-        for each in gpu.remedies[:LINES_SHOWN]
-    )
-    return Table("Changes to the program, each tried alone on this trace", header, rows)
-
-
-def _less_memory(gpu: GPUExplanation, recorded: Outcome, is_named: bool) -> Iterator[str]:
-    """Name a setting that needs clearly less memory, though the recorded one did not fail."""
-    now_bytes = recorded.smallest_bytes
-    if now_bytes is None or is_named:
-        return
-    best = _best(each for each in gpu.outcomes if each.smallest_bytes is not None)
-    if best.settings and (best.smallest_bytes or 0) < (1 - _WORTH_NAMING) * now_bytes:
-        yield (
-            f'export PYTORCH_CUDA_ALLOC_CONF="{best.settings}" needs '
-            f"{_gib(best.smallest_bytes or 0)}, not {_gib(now_bytes)}"
-        )
-
-
-def _best(outcomes: Iterable[Outcome]) -> Outcome:
-    """Choose what needs least. Of nearly equal settings, take the default or expandable segments.
-
-    Those two depend least on the sizes of this trace.
-    """
-    found = list(outcomes)
-    least_bytes = min(each.smallest_bytes or 0 for each in found)
-    near = [each for each in found if (each.smallest_bytes or 0) <= 1.01 * least_bytes]
-    general = ("", "expandable_segments:True")
-    return min(near, key=lambda each: (each.settings not in general, each.smallest_bytes or 0))
-
-
-def _is_better(other: Outcome, recorded: Outcome) -> bool:
-    """Whether another setting serves what the recorded one could not, or with fewer releases."""
-    if not other.is_enough:
-        return False
-    return not recorded.is_enough or (other.retries or 0) < (recorded.retries or 0)
-
-
-def _smallest_gpu(needed_bytes: int) -> str:
-    fitting = [
-        gpu for gpu in catalogue.common() if gpu.total_bytes - gpu.context_bytes >= needed_bytes
-    ]
-    if not fitting:
-        return ""
-    return min(fitting, key=lambda gpu: gpu.total_bytes).name
-
-
-def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
-    if gpu.without_largest_bytes is not None:
-        yield (
-            f"without the blocks of the {LARGEST_LINES} largest lines, "
-            f"{_gib(gpu.without_largest_bytes)} would be enough"
-        )

@@ -12,7 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
-from vramlab.explaining.categories import Category, Phases, category_of, line_of
+from vramlab.explaining.categories import (
+    Category,
+    Phases,
+    category_of,
+    line_of,
+    user_frame,
+)
 from vramlab.explaining.traces import GPUTrace, Life
 
 Removed = tuple[int, int, int]
@@ -44,7 +50,7 @@ class Remedy:
 
 
 def remedies(gpu: GPUTrace) -> list[Remedy]:
-    """Try each change that fits a trace, and list those that free something, the best first."""
+    """Try each change that fits a trace, and list those that lower the peak, the best first."""
     phases, end = Phases.of(gpu), len(gpu.events) + 1
     by_category: dict[Category, list[Life]] = defaultdict(list)
     # Half of a trace's blocks are tiny; to classify a million of them takes half a minute.
@@ -53,10 +59,12 @@ def remedies(gpu: GPUTrace) -> list[Remedy]:
     for life in lives:
         by_category[category_of(life, phases)].append(life)
     worth = _WORTH_NAMING * gpu.allocated_bytes[gpu.moment]
+    highest_bytes = _tried(gpu, "none", ()).peak_bytes
     found = []
     for change, removed in _changes(gpu, lives, by_category, phases, end):
         remedy = _tried(gpu, change, removed)
-        if remedy.freed_bytes > worth:
+        lowered_bytes = highest_bytes - remedy.peak_bytes
+        if min(remedy.freed_bytes, lowered_bytes) > worth:
             found.append(remedy)
     return sorted(found, key=lambda remedy: -remedy.freed_bytes)
 
@@ -92,9 +100,16 @@ def _changes(
             for start, stop, size in _whole_of(losses, end)
         ]
         yield f"the loss at {_line_of_most(losses)} in {_CHUNKS} chunks", parts
+    scores = [life for life in activations if _is_softmax(life)]
+    if scores:
+        yield (
+            f"F.scaled_dot_product_attention for the softmax at {_line_of_most(scores)}, if it is "
+            "attention's",
+            _whole_of(scores, end),
+        )
     for line, removed in _replaced(large, end).items():
         yield f"inplace=True at {line}, if nothing else needs its input", removed
-    for line, removed in _rebound(gpu, lives[Category.TEMPORARIES]).items():
+    for line, removed in _rebound(gpu, large, phases).items():
         yield f"del of the old value before {line}", removed
 
 
@@ -145,6 +160,11 @@ def _is_of(life: Life, functions: Sequence[str]) -> bool:
     )
 
 
+def _is_softmax(life: Life) -> bool:
+    """Whether a softmax allocated it: PyTorch's, or a function with that name."""
+    return any(str(frame.get("name", "")).rpartition(".")[2] == "softmax" for frame in life.frames)
+
+
 def _line_of_most(lives: Iterable[Life]) -> str:
     return line_of(max(lives, key=lambda life: life.size_bytes).frames)
 
@@ -164,31 +184,28 @@ def _replaced(lives: Iterable[Life], end: int) -> dict[str, list[Removed]]:
     return found
 
 
-def _rebound(gpu: GPUTrace, lives: Sequence[Life]) -> dict[str, list[Removed]]:
+def _rebound(gpu: GPUTrace, lives: Sequence[Life], phases: Phases) -> dict[str, list[Removed]]:
     """Find `x = f(...)` in a loop, which frees the old x only after the new one is there."""
-    found: dict[str, list[Removed]] = defaultdict(list)
-    old = [
-        life
-        for life in lives
-        if life.free_frames
-        and life.is_alive(gpu.moment)
-        and line_of(life.free_frames) == line_of(life.frames)
-    ]
-    sizes = {life.size_bytes for life in old}
-    others: dict[tuple[str, int], list[Life]] = defaultdict(list)
+    old: dict[tuple[str, int], list[Life]] = defaultdict(list)
     for life in lives:
-        if life.size_bytes in sizes:
-            others[line_of(life.frames), life.size_bytes].append(life)
-    for life in old:
-        line, freed = line_of(life.frames), life.freed
-        assert freed is not None  # as it has a stack of its release
-        group = others[line, life.size_bytes]
-        for other in islice(group, bisect_right(group, life.born, key=_birth), None):
-            if other.born > freed:
-                break
-            if list(other.frames) == list(life.frames):
-                found[line].append((other.born, freed + 1, life.size_bytes))
-                break
+        if life.free_frames and not phases.backward[life.freed or 0] and user_frame(life.frames):
+            line = line_of(life.frames)
+            if line_of(life.free_frames) == line:
+                old[line, life.size_bytes].append(life)
+    found: dict[str, list[Removed]] = defaultdict(list)
+    for (line, size_bytes), group in old.items():
+        if not any(life.is_alive(gpu.moment) for life in group):
+            continue
+        same = [life for life in lives if life.size_bytes == size_bytes]
+        same = [life for life in same if line_of(life.frames) == line]
+        for life in group:
+            assert life.freed is not None  # as it has a stack of its release
+            for other in islice(same, bisect_right(same, life.born, key=_birth), None):
+                if other.born > life.freed:
+                    break
+                if list(other.frames) == list(life.frames):
+                    found[line].append((other.born, life.freed + 1, size_bytes))
+                    break
     return found
 
 

@@ -20,7 +20,7 @@ from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock
 
 _COLORS = {str(name): color for name, color in CATEGORY_COLORS.items()}
 _GREY = "#BBBBBB"
-_OWN_COLORS = {Category.UNKNOWN: "#CC79A7"}
+_OWN_COLORS = {Category.UNKNOWN: "#777777"}
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
-from vramlab.explaining.explanation import explain_snapshot, imbalance
+from vramlab.explaining.explanation import explain_snapshot
 from vramlab.explaining.remedies import Remedy, remedies
+from vramlab.explaining.shown import imbalance
 from vramlab.explaining.traces import GPUTrace, read_gpus, segments_at
 from vramlab.units import GIB, MIB
 
@@ -71,8 +72,33 @@ def test_the_old_value_of_a_rebound_name_may_go_first() -> None:
 
     (remedy,) = remedies(the_gpu(program))
     change = "del of the old value before train/model.py:5 forward"
-    # At the first peak only the oldest block is freed in the trace, after the next one came.
-    assert (remedy.change, remedy.freed_bytes) == (change, 20 * MIB)
+    assert remedy == Remedy(change, 20 * MIB, 20 * MIB)  # two of 20 before
+
+
+def test_a_change_that_leaves_the_peak_is_not_named() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        hidden = allocator.malloc(40 * MIB, context=stack(1))
+        active = allocator.malloc(40 * MIB, context=stack(2, "relu"))
+        allocator.free(hidden, context=stack(3))
+        allocator.malloc(40 * MIB, context=stack(4))
+        allocator.free(active, context=stack(5))
+        allocator.malloc(MIB, context=stack(6))
+
+    assert remedies(the_gpu(program)) == []  # in place or not, 80 MiB at the fourth line
+
+
+def test_attention_scores_are_not_saved_by_a_fused_kernel() -> None:
+    backward = [{"filename": "engine.cpp", "name": "SoftmaxBackward0::apply", "line": 1}]
+
+    def program(allocator: CachingAllocator) -> None:
+        scores = allocator.malloc(30 * MIB, context=stack(1, "softmax"))
+        hidden = allocator.malloc(10 * MIB, context=stack(2))
+        gradient = allocator.malloc(MIB, context=backward)
+        for block in (scores, hidden, gradient):
+            allocator.free(block, context=backward)
+
+    fused = next(each for each in remedies(the_gpu(program)) if "scaled_dot" in each.change)
+    assert (fused.freed_bytes, fused.peak_bytes) == (30 * MIB, 11 * MIB)  # 30 + 10 + 1 before
 
 
 def test_a_line_that_pins_a_segment_is_named() -> None:
