@@ -57,6 +57,18 @@ def write(text: str, *streams: Any) -> None:
         return
 
 
+def cannot_write(path: str) -> str:
+    """Return why a file cannot be written at a path, for the user; '' if nothing speaks against it.
+
+    To be asked before the work whose result it is to hold.
+    """
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        return f"vramlab: can't write {path!r}: its folder does not exist"
+    if os.path.isdir(path):
+        return f"vramlab: can't write {path!r}: it is a folder, not a file"
+    return ""
+
+
 def print_error(text: str) -> None:
     """Print a line on stderr, or, where a program has made that useless, on the process's own."""
     write(f"{text}\n", sys.stderr, sys.__stderr__)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from vramlab.explaining import message, timelines, whatif
+from vramlab.explaining import message, timelines
 from vramlab.explaining.explanation import explain_data
-from vramlab.explaining.traces import GPUTrace, read_gpus
-from vramlab.explaining.unpickling import is_pickle, load_snapshot, read_bytes
-from vramlab.units import short_size
-from vramlab.viz import timeline_html
+from vramlab.explaining.shown import as_html
+from vramlab.explaining.traces import GPUTrace
+from vramlab.explaining.unpickling import is_pickle, read_bytes
 
 _explained: dict[str, dict[int, GPUTrace]] = {}
 """GPUs of the files on the page, by path and index."""
@@ -33,8 +32,9 @@ def explain_file(path: str) -> str:
     data = read_bytes(path)
     if not is_pickle(data, path):
         return explain_message(data.decode("utf-8-sig", "replace"), path)
-    text = f"<h3>{escape(path)}</h3>{_text(str(explain_data(data, path)))}"
-    gpus = {gpu.device: gpu for gpu in read_gpus(load_snapshot(data, path)) if gpu.events}
+    explained = explain_data(data, path)
+    text = f"<h3>{escape(path)}</h3>{as_html(explained)}"
+    gpus = {gpu.device: gpu for gpu in explained.traces}
     _explained[path] = gpus
     return text + "".join("".join(_choice(path, gpu)) for gpu in gpus.values())
 
@@ -56,18 +56,7 @@ def timeline(path: str, device: int, settings: str | None) -> str:
         device: index of the GPU.
         settings: allocator settings under which it is replayed; None: as it was recorded.
     """
-    gpu = _explained[path][device]
-    if settings is None:
-        curve, how = timelines.as_recorded(gpu), "as recorded"
-    else:
-        curve, how = (
-            timelines.replayed(gpu, settings),
-            f"replayed with {settings or 'the defaults'}",
-        )
-    end = "runs out of memory" if curve.failed else "fits"
-    peak = short_size(max(level for _, level in curve.reserved_bytes))
-    title = f"cuda:{device} {how}: {end}, peak reserved {peak}"
-    return timeline_html(timelines.view(gpu, curve, title))
+    return timelines.drawn(_explained[path][device], settings)
 
 
 def _text(text: str) -> str:
@@ -78,9 +67,7 @@ def _choice(path: str, gpu: GPUTrace) -> Iterator[str]:
     """Offer a GPU's timelines: as recorded, and under each setting that is tried."""
     yield f'<form class="explain-timelines" data-path="{escape(path)}" data-device="{gpu.device}">'
     yield f"<fieldset><legend>Timeline of cuda:{gpu.device}</legend>"
-    yield '<label><input type="radio" name="settings" checked> as recorded</label> '
-    for settings in dict.fromkeys(("", *whatif.SETTINGS)):
-        shown = escape(settings)
-        yield f'<label><input type="radio" name="settings" value="{shown}" data-replay> '
-        yield f"{shown or 'default settings'}</label> "
+    for name, settings in timelines.choices():
+        choice = " checked" if settings is None else f' value="{escape(settings)}" data-replay'
+        yield f'<label><input type="radio" name="settings"{choice}> {escape(name)}</label> '
     yield '</fieldset><div class="shown"></div></form>'

@@ -55,7 +55,7 @@ def test_a_view_has_all_bytes_at_every_position(gpu: GPUTrace) -> None:
 def test_a_file_is_told_with_its_timelines() -> None:
     html = reports.explain_file(str(SNAPSHOT))
     assert "cuda:0 ran out of memory" in html
-    assert html.count('type="radio"') == 1 + len({"", *reports.whatif.SETTINGS})
+    assert html.count('type="radio"') == len(timelines.choices())
     shown = reports.timeline(str(SNAPSHOT), 0, "expandable_segments:True")
     assert "cuda:0 replayed with expandable_segments:True: fits" in shown
     assert "as recorded: runs out of memory" in reports.timeline(str(SNAPSHOT), 0, None)

@@ -12,12 +12,17 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from vramlab import streams
+from vramlab.errors import VramlabError
 
 if TYPE_CHECKING:
     from vramlab.explaining.message import OutOfMemory
 
 _EXIT_OK = 0
+_EXIT_USAGE = 2
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,6 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "vramlab explain oom.log",
             "python train.py 2>&1 | vramlab explain -",
             "vramlab explain snapshot.pickle",
+            "vramlab explain --html report.html snapshot.pickle",
         ),
     )
     parser.add_argument(
@@ -41,6 +47,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "- reads standard input",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="also write the report of a snapshot as a web page, with interactive timelines as "
+        "recorded and under each setting",
+    )
     parser.set_defaults(run=run)
 
 
@@ -53,13 +65,21 @@ def run(arguments: argparse.Namespace) -> int:
     from vramlab.explaining import message
     from vramlab.explaining.unpickling import STDIN, is_pickle, read_bytes, snapshots_in
 
+    if arguments.html and (problem := streams.cannot_write(arguments.html)):
+        streams.print_error(problem)
+        return _EXIT_USAGE
     paths = snapshots_in(arguments.file)
     if paths != [arguments.file]:
-        return _explain_snapshots([(path, read_bytes(path)) for path in paths], arguments.json)
+        return _explain_snapshots([(path, read_bytes(path)) for path in paths], arguments)
     shown = "standard input" if arguments.file == STDIN else arguments.file
     data = read_bytes(arguments.file)
     if is_pickle(data, shown):
-        return _explain_snapshots([(shown, data)], arguments.json)
+        return _explain_snapshots([(shown, data)], arguments)
+    if arguments.html:
+        raise VramlabError(
+            f"--html: {shown} is not a memory snapshot. A message has no timeline; record a "
+            "snapshot, or leave out --html"
+        )
     try:
         messages = message.find_messages(data.decode("utf-8-sig", "replace"))
     except message.NoMessage as error:
@@ -71,7 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
     return _EXIT_OK
 
 
-def _explain_snapshots(snapshots: Sequence[tuple[str, bytes]], as_json: bool) -> int:
+def _explain_snapshots(
+    snapshots: Sequence[tuple[str, bytes]], arguments: argparse.Namespace
+) -> int:
     from vramlab.explaining.explanation import explain_data
     from vramlab.explaining.shown import imbalance
     from vramlab.progress import working
@@ -80,7 +102,11 @@ def _explain_snapshots(snapshots: Sequence[tuple[str, bytes]], as_json: bool) ->
     for shown, data in snapshots:
         with working(f"replaying {shown}"):
             explained.append(explain_data(data, shown))
-    if as_json:
+    if arguments.html:
+        from vramlab.explaining.page import as_page
+
+        Path(arguments.html).write_text(as_page(explained), encoding="utf-8")
+    if arguments.json:
         print(json.dumps([each.to_dict() for each in explained], indent=2))
     elif len(explained) == 1:
         print(explained[0], end="")

@@ -181,11 +181,8 @@ def run(arguments: argparse.Namespace) -> int:
         streams.print_error(f"vramlab: can't open file {words[0]!r}: no such file")
         return _EXIT_USAGE
     for path in filter(None, (arguments.json, arguments.html, arguments.snapshot)):
-        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            streams.print_error(f"vramlab: can't write {path!r}: its folder does not exist")
-            return _EXIT_USAGE
-        if os.path.isdir(path):
-            streams.print_error(f"vramlab: can't write {path!r}: it is a folder, not a file")
+        if problem := streams.cannot_write(path):
+            streams.print_error(problem)
             return _EXIT_USAGE
     if arguments.multiple_of is not None and not arguments.largest:
         arguments.parser.error("--multiple-of needs --largest: add --largest OPTION")

@@ -46,7 +46,7 @@ class Category(StrEnum):
     UNKNOWN = "without a stack"
 
 
-OLDER_LINE = "(before the trace)"
+OLDER_LINE = "before the trace"
 """In the place of a line, for blocks that nothing recorded."""
 
 

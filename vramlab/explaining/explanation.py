@@ -12,6 +12,7 @@ from vramlab.explaining import whatif
 from vramlab.explaining.categories import Phases, category_of, in_backward, line_of
 from vramlab.explaining.remedies import Remedy, remedies
 from vramlab.explaining.shown import LARGEST_LINES, as_html, as_text
+from vramlab.explaining.timelines import drawn
 from vramlab.explaining.traces import GPUTrace, Life, read_gpus, segments_at
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot, read_bytes
 from vramlab.explaining.whatif import Outcome
@@ -148,10 +149,12 @@ class Explanation:
     Attributes:
         path: of the snapshot.
         gpus: those that hold or held something.
+        traces: of these, those that have events; for timelines.
     """
 
     path: str
     gpus: Sequence[GPUExplanation]
+    traces: Sequence[GPUTrace] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `vramlab explain --json` prints."""
@@ -165,7 +168,8 @@ class Explanation:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        timelines = [drawn(gpu, None) for gpu in self.traces]
+        return "\n".join([as_html(self), *timelines])
 
 
 def explain(path: str) -> Explanation:
@@ -189,7 +193,10 @@ def explain_data(data: bytes, path: str) -> Explanation:
 def explain_snapshot(snapshot: Mapping[str, Any], path: str) -> Explanation:
     """Explain a snapshot that has been loaded; see `explain`."""
     try:
-        return Explanation(path, [_explained(gpu) for gpu in read_gpus(snapshot)])
+        gpus = read_gpus(snapshot)
+        return Explanation(
+            path, [_explained(gpu) for gpu in gpus], [gpu for gpu in gpus if gpu.events]
+        )
     except UnreadableSnapshot as error:
         raise UnreadableSnapshot(f"{path}: {error}") from None
     except (KeyError, TypeError, AttributeError, OverflowError, IndexError) as error:
@@ -229,8 +236,8 @@ def _explained(gpu: GPUTrace) -> GPUExplanation:
     if any(life.born >= 0 for life in gpu.lives):
         explained.outcomes = list(whatif.outcomes(gpu))
         explained.remedies = remedies(gpu)
-        recorded = whatif.Replay(gpu).under(gpu.settings, gpu.capacity_bytes)
-        explained.is_replayed = recorded.reserved_bytes == explained.peak_reserved_bytes
+        recorded = explained.outcomes[0]
+        explained.is_replayed = recorded.reserved_here_bytes == explained.peak_reserved_bytes
         largest = {share.name for share in explained.lines[:LARGEST_LINES]}
         left_out = {life.born for life in gpu.lives if line_of(life.frames) in largest} - {-1}
         if (

@@ -126,7 +126,7 @@ def _gpu(gpu: GPUExplanation) -> Iterator[str | Table]:
     for pin in pins[:LARGEST_LINES]:
         yield (
             f"Fragmentation: {_gib(pin.free_bytes)} are free in {pin.segments} segment"
-            f"{'s' * (pin.segments != 1)} pinned by {_gib(pin.held_bytes)} of {pin.line}"
+            f"{'s' * (pin.segments != 1)} pinned by {_gib(pin.held_bytes)} from {pin.line}"
         )
     if gpu.outcomes:
         yield ""

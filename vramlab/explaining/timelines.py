@@ -12,15 +12,43 @@ from vramlab.allocator import (
     DeviceMemory,
     precedence_of,
 )
+from vramlab.categories import Category as OurCategory
 from vramlab.errors import OutOfDeviceMemory
+from vramlab.explaining import whatif
 from vramlab.explaining.categories import Category, Phases, category_of, line_of
 from vramlab.explaining.traces import Frames, GPUTrace
-from vramlab.units import GIB
-from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock
+from vramlab.units import GIB, short_size
+from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock, timeline_html
 
 _COLORS = {str(name): color for name, color in CATEGORY_COLORS.items()}
 _GREY = "#BBBBBB"
-_OWN_COLORS = {Category.UNKNOWN: "#777777"}
+_OWN_COLORS = {
+    Category.OTHER: CATEGORY_COLORS[OurCategory.INPUTS],
+    Category.UNKNOWN: "#777777",
+}
+
+
+def choices() -> list[tuple[str, str | None]]:
+    """Name the timelines of a GPU, each with the settings that `drawn` takes."""
+    tried = dict.fromkeys(("", *whatif.SETTINGS))
+    return [("as recorded", None), *((name or "default settings", name) for name in tried)]
+
+
+def drawn(gpu: GPUTrace, settings: str | None) -> str:
+    """Draw a GPU's memory over time, as a piece of HTML.
+
+    Args:
+        gpu: whose trace.
+        settings: allocator settings under which it is replayed; None: as it was recorded.
+    """
+    if settings is None:
+        curve, how = as_recorded(gpu), "as recorded"
+    else:
+        curve, how = replayed(gpu, settings), f"replayed with {settings or 'the defaults'}"
+    end = "runs out of memory" if curve.failed else "fits"
+    peak = short_size(max(level for _, level in curve.reserved_bytes))
+    title = f"cuda:{gpu.device} {how}: {end}, peak reserved {peak}"
+    return timeline_html(view(gpu, curve, title))
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Outcome:
         smallest_bytes: the least memory that suffices; None: not searched.
         retries: releases of the cache at the recorded capacity; None where it is not known.
         is_enough: whether the recorded capacity suffices; None where it is not known.
+        reserved_here_bytes: the peak that PyTorch reserves at the recorded capacity.
     """
 
     settings: str
@@ -49,6 +50,7 @@ class Outcome:
     smallest_bytes: int | None
     retries: int | None
     is_enough: bool | None
+    reserved_here_bytes: int
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Replay:
             settings: as PYTORCH_CUDA_ALLOC_CONF takes them.
             capacity_bytes: what PyTorch may reserve; None: as much as it wants.
         """
-        is_collecting = capacity_bytes is not None and "garbage_collection" in settings
+        is_collecting = capacity_bytes is not None and _is_limited(settings)
         total_bytes = self._plenty_bytes if capacity_bytes is None else capacity_bytes
         if is_collecting:
             total_bytes = -(-total_bytes * 1000 // 999)  # the fraction below allows total_bytes
@@ -151,11 +153,19 @@ def outcomes(gpu: GPUTrace) -> Iterator[Outcome]:
     is_searched = len(gpu.events) <= _MOST_EVENTS_SEARCHED
     for settings in dict.fromkeys((gpu.settings, *SETTINGS)):
         free = replayed.under(settings)
-        at_capacity = None if capacity is None else replayed.under(settings, capacity)
+        here = free
+        if capacity is not None and (free.reserved_bytes > capacity or _is_limited(settings)):
+            here = replayed.under(settings, capacity)
         yield Outcome(
             settings,
             free.reserved_bytes,
             replayed.smallest(settings, free.reserved_bytes) if is_searched else None,
-            None if at_capacity is None else at_capacity.retries,
-            None if at_capacity is None else at_capacity.is_enough,
+            None if capacity is None else here.retries,
+            None if capacity is None else here.is_enough,
+            here.reserved_bytes,
         )
+
+
+def _is_limited(settings: str) -> bool:
+    """Whether settings change what happens below the capacity: a threshold is a part of it."""
+    return "garbage_collection" in settings

@@ -18,10 +18,11 @@ from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory,
 from vramlab.errors import OutOfDeviceMemory
 from vramlab.explaining.categories import Category, Phases, category_of, line_of, user_frame
 from vramlab.explaining.explanation import GPUExplanation, explain_data, explain_snapshot
+from vramlab.explaining.timelines import choices
 from vramlab.explaining.traces import Life, read_gpus
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot
 from vramlab.explaining.whatif import Replay
-from vramlab.units import GIB, MIB
+from vramlab.units import GIB, KIB, MIB
 
 
 def stack(line: int, name: str = "forward") -> list[dict[str, Any]]:
@@ -256,3 +257,75 @@ def test_a_limit_below_the_gpus_memory_is_found_in_a_real_snapshot(name: str, li
     assert gpu.capacity_bytes is not None
     assert gpu.capacity_bytes <= limit < gpu.reserved_bytes + gpu.request_bytes
     assert gpu.is_replayed  # the recorded setting, under that limit, ends at the same request
+
+
+def test_a_page_has_a_timeline_for_each_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, page = tmp_path / "snapshot.pickle", tmp_path / "report.html"
+    path.write_bytes(pickle.dumps(recorded(fragmented, 100 * MIB)))
+    assert cli.main(["explain", "--html", str(page), str(path)]) == 0
+    assert "ran out of memory" in capsys.readouterr().out
+    html = page.read_text(encoding="utf-8")
+    tried = len(choices())
+    assert html.count("<template>") == html.count('class="vramlab-timeline"') == tried
+    # 48 MiB stay in 96 MiB of segments, four of which are released for the failed request of 80.
+    assert "cuda:0 as recorded: runs out of memory, peak reserved 96 MiB" in html
+    assert "src=" not in html
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [("nowhere/report.html", "its folder does not exist"), (".", "it is a folder, not a file")],
+)
+def test_a_page_that_cannot_be_written_is_refused_first(
+    page: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = str(tmp_path / page)
+    assert cli.main(["explain", "--html", page, str(tmp_path / "missing.pickle")]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_message_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "oom.log"
+    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert cli.main(["explain", "--html", str(tmp_path / "x.html"), str(log)]) != 0
+    assert "is not a memory snapshot" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_notebook_shows_tables_and_a_timeline(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(recorded(fragmented, 100 * MIB)))
+    html = vramlab.explain(str(path))._repr_html_()
+    assert html.count("<caption") == 4  # categories, lines, settings, changes
+    assert html.count('class="vramlab-timeline"') == 1
+
+
+def test_a_snapshot_without_events_says_what_to_do() -> None:
+    block = {"size": 2 * MIB, "requested_size": 2 * MIB, "state": "active_allocated", "frames": []}
+    segment = {"device": 0, "address": 0, "total_size": 20 * MIB, "stream": 0, "blocks": [block]}
+    text = str(explain_snapshot({"segments": [segment], "device_traces": []}, "x"))
+    assert "2.00 MiB allocated, 20.00 MiB reserved" in text
+    assert "18.00 MiB (90%)" in text
+    assert "_record_memory_history()" in text
+
+
+@pytest.mark.parametrize(
+    ("life", "category"),
+    [
+        # cuBLAS's workspace before Hopper, 4096 * 2 + 16 * 8 KiB; Hopper's is told by its frames.
+        (Life((4096 * 2 + 16 * 8) * KIB, 0, 5, stack(1)), Category.WORKSPACES),
+        (Life(32 * MIB, 0, 5, stack(1)), Category.ACTIVATIONS),
+        (
+            Life(32 * MIB, 0, 5, [{"filename": "", "name": "at::cuda::getNewWorkspace()"}]),
+            Category.WORKSPACES,
+        ),
+        # No module's: it is freed after the backward pass that begins with event 8.
+        (Life(1, 0, 5, stack(1, "train"), freed=9), Category.OTHER),
+        (Life(1, 0, 5, stack(1, "train"), freed=7), Category.TEMPORARIES),
+        (Life(1, 0, 5, stack(1), freed=9), Category.TEMPORARIES),
+    ],
+)
+def test_inputs_and_workspaces_are_no_activations(life: Life, category: Category) -> None:
+    assert category_of(life, Phases(20, [False] * 20, [8])) is category

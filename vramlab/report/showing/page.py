@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from vramlab.explaining.page import STYLE
 from vramlab.report.evidence.history import history_view
 from vramlab.report.evidence.peak import PeakWatch
 from vramlab.report.showing.text import (
@@ -25,16 +26,9 @@ from vramlab.table import Table
 from vramlab.units import MIB, format_bytes
 from vramlab.viz import TimelineView, timeline_html
 
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 0 auto; padding: 1em; }
-h1 { font-size: 1.4em; overflow-wrap: anywhere; }
-h2 { font-size: 1.2em; margin-top: 2em; }
-table { display: block; overflow-x: auto; margin-top: 1em; }
-th[scope=row] { font-weight: normal; }
-td, th { border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
-.verdict { white-space: pre-line; font-weight: bold; overflow-wrap: anywhere; }
-pre { overflow-x: auto; }
+_STYLE = f"""{STYLE}
+.verdict {{ white-space: pre-line; font-weight: bold; overflow-wrap: anywhere; }}
+pre {{ overflow-x: auto; }}
 """
 
 
