@@ -61,7 +61,7 @@
         button('+', say('Zoom in'), () => zoom(1 / 2)), button('−', say('Zoom out'), () => zoom(2)),
         button(say('All'), say('All: show everything'), () => zoom(Infinity)))),
     canvas, make('div', {class: 'vt-words'}, said, legend),
-    make('details', {}, make('summary', {}, say('How to ask it')), keys),
+    make('details', {}, make('summary', {}, say('Mouse and keyboard')), keys),
     make('p', {id: `${unique}-alt`, hidden: ''}, data.alt));
 
   // ---- State ----
