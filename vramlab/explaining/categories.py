@@ -47,7 +47,7 @@ class Category(StrEnum):
 
 
 OLDER_LINE = "before the trace"
-"""In the place of a line, for blocks that nothing recorded."""
+"""Stands for the line of blocks that nothing recorded."""
 
 
 _LIBRARY = re.compile(
