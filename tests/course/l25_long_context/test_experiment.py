@@ -18,7 +18,6 @@ from vramlab_course.lessons.l25_long_context.formulas import (
     least_block,
     logits_bytes,
     ring_sent_bytes,
-    ulysses_sent_bytes,
 )
 
 SMALL = replace(LLAMA_8B, width=256, vocabulary=4096)
@@ -59,7 +58,8 @@ def test_what_is_sent_is_what_formulas_say(ranks: int) -> None:
     assert ring.sent_bytes == ring_sent_bytes(ranks, 2 * part)
     # Keys and values as before, and their gradients in float32 once more to come home.
     assert ring.sent_backward_bytes == (ranks - 1) * 2 * part + ranks * 4 * part
-    assert across.sent_bytes == ulysses_sent_bytes(ranks, part, 2 * part)
+    # Query, key, value and output, all but its own part of each.
+    assert across.sent_bytes == (ranks - 1) * 4 * part // ranks
     assert across.sent_backward_bytes == across.sent_bytes
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 
 from vramlab import VirtualGPU
@@ -15,7 +13,6 @@ from vramlab_course.lessons.l28_eight_bits_and_fewer.experiment import (
 from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import (
     Recipe,
     Scaling,
-    bits_per_number,
     copy_bytes,
     gelu_chain_bytes,
     linear_kept_bytes,
@@ -36,15 +33,6 @@ from vramlab_course.lessons.l28_eight_bits_and_fewer.formulas import (
 def test_a_copy_has_scales(rows: int, columns: int, scaling: Scaling, scales: int) -> None:
     assert scales_bytes(rows, columns, scaling) == scales
     assert copy_bytes(rows, columns, scaling) == rows * columns + scales
-
-
-def test_a_number_has_its_part_of_the_scale() -> None:
-    # (8 + 32 x 8) / 32, (8 + 32 x 6) / 32, (8 + 32 x 4) / 32
-    assert [bits_per_number(bits) for bits in (8, 6, 4)] == [
-        Fraction(33, 4),
-        Fraction(25, 4),
-        Fraction(17, 4),
-    ]
 
 
 @pytest.mark.parametrize(

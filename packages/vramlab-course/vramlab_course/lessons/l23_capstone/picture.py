@@ -12,7 +12,7 @@ from vramlab.planner import CATEGORIES, Estimate, Plan, Report, estimate
 from vramlab.planner.estimate import available_bytes
 from vramlab.planner.events import GATHERED, REMAINDERS
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.stacks import Rows, describe_stacks, draw_stacks
+from vramlab_course.plots.stacks import Rows, draw_stacks
 from vramlab_course.plots.style import (
     CACHED_LOOK,
     CATEGORY_LOOKS,
@@ -34,11 +34,6 @@ _TOLD_APART = ("parameters", "optimizer states", "inputs", "workspaces")
 def draw_plan(found: Report) -> Picture:
     """Draw the peak of the rank that holds most; a second bar shows the simulation if it fitted."""
     return _draw(_rows(found), _title(found), available_bytes(found.plan))
-
-
-def describe_plan(found: Report) -> str:
-    """Say in words what `draw_plan` shows."""
-    return describe_stacks(_rows(found), title=_title(found))
 
 
 def draw_plans(plans: Mapping[str, Plan], *, title: str) -> Picture:

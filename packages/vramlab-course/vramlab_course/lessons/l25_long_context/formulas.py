@@ -27,18 +27,6 @@ def ring_sent_bytes(ranks: int, block_bytes: int) -> int:
     return (ranks - 1) * block_bytes
 
 
-def ulysses_sent_bytes(ranks: int, query_bytes: int, block_bytes: int) -> int:
-    """Return what a rank sends in the forward pass: all of query, key, value and output but its own
-    part.
-
-    Args:
-        ranks: that share the text.
-        query_bytes: the query of one rank's part; its output has as many.
-        block_bytes: keys and values of one rank's part.
-    """
-    return (ranks - 1) * (2 * query_bytes + block_bytes) // ranks
-
-
 def least_block(flops_per_s: float, sent_bytes_per_s: float) -> float:
     """Return the smallest block, in tokens, for which attention takes at least as long as sending
     it.

@@ -32,22 +32,6 @@ def requests_at_once(
     return pool_bytes // (page_tokens * token_bytes) // pages(tokens, page_tokens)
 
 
-def shared_pages(prompt: int, answers: int, new: int, page_tokens: int = 16) -> int:
-    """Return how many pages several answers to one prompt use together.
-
-    Full pages of the prompt are there once. The page in which it ends is copied by whoever writes
-    on in it; the last to do so keeps the original (arXiv 2309.06180 §4.4, copy on write).
-
-    Args:
-        prompt: tokens that all answers begin with.
-        answers: how many.
-        new: tokens that each has written, 1 or more.
-        page_tokens: of a page.
-    """
-    full = prompt // page_tokens
-    return full + answers * (pages(prompt + new, page_tokens) - full)
-
-
 def reserved_bytes(
     now: int, at_end: int, longest: int, token_bytes: int, requests: int, pool_bytes: int
 ) -> dict[str, int]:

@@ -15,7 +15,6 @@ and tiles); vramlab_course/lessons/l28_eight_bits_and_fewer/eight_bits.py (the l
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Literal
 
 from vramlab.cuda_rules.rounding import ceil_div
@@ -30,7 +29,6 @@ were given kept as it is, and cast once more in the backward pass; 8 bits, with 
 
 FLOAT_SCALE_BYTES = 4
 MX_BLOCK = 32
-MX_SCALE_BITS = 8
 _TILE_ROWS, _TILE_BLOCKS = 128, 4
 
 
@@ -48,13 +46,6 @@ def scales_bytes(rows: int, columns: int, scaling: Scaling) -> int:
 def copy_bytes(rows: int, columns: int, scaling: Scaling) -> int:
     """Return the bytes of a matrix in 8 bits, with its scales."""
     return rows * columns + scales_bytes(rows, columns, scaling)
-
-
-def bits_per_number(
-    element_bits: int, block: int = MX_BLOCK, scale_bits: int = MX_SCALE_BITS
-) -> Fraction:
-    """Return the bits per number with its fraction of the scale: (w + kd) / k."""
-    return Fraction(scale_bits + block * element_bits, block)
 
 
 def linear_kept_bytes(
