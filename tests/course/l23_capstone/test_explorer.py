@@ -13,8 +13,9 @@ from vramlab_course.widgets.explorer import Explorer
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def explorer() -> Explorer:
+    """Return the explorer as it begins; no test changes it, for its plan takes seconds."""
     return planner_explorer()
 
 
@@ -79,14 +80,10 @@ def test_there_is_a_control_for_each_option(explorer: Explorer) -> None:
     }
 
 
-def test_other_settings_are_other_plans(explorer: Explorer) -> None:
-    explorer.controls["gpu"].value = "A10"
-    assert "that A10 has after its CUDA context by " in status(explorer)
-    explorer.controls["checkpointing"].value = "full"
+def test_other_settings_are_other_plans_and_what_cannot_be_is_told_in_place() -> None:
+    explorer = planner_explorer(gpu="A10", checkpointing="full")
     assert "flash attention, full checkpointing, on 8 x A10: 8 data-parallel" in status(explorer)
-
-
-def test_what_cannot_be_is_told_in_place_and_the_next_setting_works(explorer: Explorer) -> None:
+    assert "of the 21.85 GiB that A10 has after its CUDA context" in status(explorer)
     explorer.controls["batch"].value = 4
     shown = explorer.output.value
     assert '<div role="alert"' in shown
