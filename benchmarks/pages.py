@@ -21,6 +21,7 @@ from benchmarks.estimates.cases import DOCUMENT
 from benchmarks.estimates.estimators import TOOLS
 from benchmarks.estimates.results import RECORDINGS, RESULTS_FILE, ROOT, Results
 from benchmarks.estimates.scores import Comparison, cases_table, summary, summary_table
+from benchmarks.explained import table as explained
 from benchmarks.measurements import table as measurements
 from benchmarks.parts import (
     coverage_tables,
@@ -74,6 +75,7 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
             (summary(next(iter(TOOLS)), results.comparisons), measurements.summary())
         ),
         "measurements": measurements.markdown,
+        "explained": explained.markdown,
         "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
         "rules": lambda: "\n\n".join(
             (rules.summary(TABLE.surest_first()) + ".", rules.markdown(TABLE.surest_first()))
