@@ -320,6 +320,9 @@ class Repair:
     """The answer has to compute this share of what the reference does, at least, and on the GPU;
     less where an answer can do with less (`work.py`)."""
 
+    any_precision: bool = False
+    """Whether products may have numbers of fewer bytes than the reference's."""
+
     _prepared: dict[str, tuple[Run, Run]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -371,7 +374,7 @@ class Repair:
     def _require(self, run: Run) -> None:
         """Check a finished run against the reference."""
         if self.reference is not None:
-            run.work.require_like(run.expected_work, self.least_share)
+            run.work.require_like(run.expected_work, self.least_share, self.any_precision)
         self.compare(run, run.expected)
 
     def program_of(self, answer: Any, case: Config) -> Program:

@@ -35,6 +35,9 @@ LEAST_ELEMENT_WISE = 0.25
 """Of the operations of a reference that hardly multiplies: there is more than one way to compute
 a norm, and some take half."""
 
+NARROW_SHARE = 0.05
+"""Of the FLOPs of a reference in float32, so many may be in float16 or bfloat16."""
+
 MOST_NUMBERS = 4096
 """So many numbers may go from tensors to Python or NumPy and back, beyond the reference's: losses
 and norms, but no batch."""
@@ -61,6 +64,9 @@ class Work:
 
     flops: int = 0
     """Of `operations`, those of what multiplies and adds up, wherever it ran (`operations.py`)."""
+
+    narrow_flops: int = 0
+    """Of `flops`, those with numbers of fewer than 4 bytes, such as float16."""
 
     to_host_bytes: int = 0
     """Copied from GPUs to the host."""
@@ -102,6 +108,7 @@ class Work:
             self.on_gpus[gpu] = self.on_gpus.get(gpu, 0) + operations
         self.on_host += other.on_host
         self.flops += other.flops
+        self.narrow_flops += other.narrow_flops
         self.to_host_bytes += other.to_host_bytes
         self.numbers += other.numbers
 
@@ -123,14 +130,22 @@ class Work:
         finally:
             self.pausing_threads.remove(get_ident())
 
-    def require_like(self, own: Work, least_share: float = LEAST_SHARE) -> None:
+    def require_like(
+        self, own: Work, least_share: float = LEAST_SHARE, any_precision: bool = False
+    ) -> None:
         """Require that about the same work was done, and on the GPU, as by the reference.
 
         The work is its FLOPs, or all of its operations where those are most of them. Products may
         be written element by element, so either is enough.
 
+        Args:
+            own: of the reference.
+            least_share: of the reference's work, so much has to be done.
+            any_precision: products may have numbers of fewer bytes than the reference's.
+
         Raises:
-            NotFixed: too much was done on the host, or too little on the GPU.
+            NotFixed: too much was done on the host, or too little on the GPU, or in numbers of too
+                few bytes.
         """
         most = 2 * own.on_host + HOST_SHARE * own.on_gpu
         if self.on_host > most:
@@ -145,6 +160,12 @@ class Work:
             raise NotFixed(
                 f"It does {share:.0%} of the work: {self.on_gpu:.2g} operations on the GPU, where "
                 f"a program that does what is asked for takes {own.on_gpu:.2g}. What is left out?"
+            )
+        narrow = self.narrow_flops - own.narrow_flops
+        if not any_precision and narrow > NARROW_SHARE * own.flops:
+            raise NotFixed(
+                f"It computes {narrow / self.flops:.0%} of its products with numbers of 2 bytes or "
+                "fewer, such as float16, where 4 bytes are asked for. What has become narrower?"
             )
         if self.numbers > own.numbers + MOST_NUMBERS:
             raise NotFixed(
@@ -174,6 +195,8 @@ class Work:
             return
         flops = flops_of(func, args, kwargs, result)
         self.flops += flops
+        if flops and any(each.is_floating_point() and each.itemsize < 4 for each in tensors):
+            self.narrow_flops += flops
         operations = operations_of(func, args, kwargs, result, flops)
         if gpus:
             self.on_gpus[gpus[0]] = self.on_gpus.get(gpus[0], 0) + operations

@@ -437,6 +437,7 @@ TRAIN = Fix(
         build=_model_and_data,
         call=_changes_in_float16,
         reference=_train_in_float32,
+        any_precision=True,  # and what `_changes_in_float16` says
         fits=lambda model, load, steps: _mend(model, load, 2),  # later steps take no more
         limit=room(ROOM_BYTES),
         ran_out=_where_it_ended,
