@@ -58,9 +58,19 @@ class AllReduces:
     most_bytes: int
     """At once."""
 
+    most_waiting_bytes: int
+    """Of gradients, when a bucket is sent: it was full at the latest when the next one came."""
+
     is_backward: bool = False
+    waiting_bytes: int = 0
+    """Of gradients that are there, less what was sent."""
+
     sent: list[torch.Tensor] = field(default_factory=list)
     """The tensors that its sums will be in."""
+
+    def note_gradient(self, parameter: torch.Tensor) -> None:
+        """Note that the gradient of a parameter is there."""
+        self.waiting_bytes += parameter.nbytes
 
     def all_reduce(self, tensor: Any) -> None:
         """Issue an all-reduce: the function that a program is given."""
@@ -77,6 +87,13 @@ class AllReduces:
                 f"It sends {format_bytes(size_bytes)} at once; a bucket, or the largest parameter, "
                 f"has {format_bytes(self.most_bytes)} at most."
             )
+        if self.waiting_bytes > self.most_waiting_bytes:
+            raise NotFixed(
+                f"It sends {format_bytes(size_bytes)} only when {format_bytes(self.waiting_bytes)} "
+                "of gradients wait, which is more than one bucket. The network was idle meanwhile. "
+                "Which gradient was the last that this bucket needed?"
+            )
+        self.waiting_bytes -= 4 * tensor.numel()  # whatever dtype it is sent in
         with self.run.record.marking(ALL_REDUCE, self.link.rank), self.run.work.pausing():
             self.run.note_given([tensor])
             self.link.post(ALL_REDUCE, tensor)
@@ -97,7 +114,10 @@ def _step(run: Run, link: Link, model: torch.nn.Module, x: torch.Tensor) -> Grad
     parameters = list(model.parameters())
     bucket_bytes = run.case["bucket_kib"] * KIB
     largest = max(each.numel() * each.element_size() for each in parameters)
-    network = AllReduces(run, link, max(bucket_bytes, largest))
+    most_bytes = max(bucket_bytes, largest)
+    network = AllReduces(run, link, most_bytes, most_bytes + largest)
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(network.note_gradient)
     finish = run.program(parameters, network.all_reduce, RANKS, bucket_bytes)
     if not callable(finish):
         raise NotFixed(f"It has to return a function; it returns a {type(finish).__name__}.")
