@@ -14,6 +14,7 @@ from collections.abc import Callable
 from vramlab.allocator.blocks import Block
 from vramlab.allocator.caching import CachingAllocator
 from vramlab.allocator.device_memory import PAGE_BYTES
+from vramlab.allocator.statistics import DEFAULT_POOL_ID, PoolId
 from vramlab.cuda_rules.rounding import round_up
 from vramlab.errors import OutOfDeviceMemory
 
@@ -41,9 +42,18 @@ class Requests:
         self.failed_stream = 0
         self._sizes, self._streams = array("Q"), array("Q")
         self._order = array("q")  # a request's number, or -1 minus the number of what is freed
+        self._pools: dict[int, PoolId] = {}  # of requests for a private pool
 
-    def allocate(self, size_bytes: int, stream: int) -> int:
-        """Add a request; return its number."""
+    def allocate(self, size_bytes: int, stream: int, pool_id: PoolId = DEFAULT_POOL_ID) -> int:
+        """Add a request; return its number.
+
+        Args:
+            size_bytes: what is requested.
+            stream: for which stream.
+            pool_id: of a CUDA graph or a memory pool; the default pool's is (0, 0).
+        """
+        if pool_id != DEFAULT_POOL_ID:
+            self._pools[self.count] = pool_id
         self._order.append(self.count)
         self._sizes.append(size_bytes)
         self._streams.append(stream)
@@ -58,20 +68,46 @@ class Requests:
         """Add the request that could not be served."""
         self.failed_bytes, self.failed_stream = size_bytes, stream
 
-    def play(self, allocator: CachingAllocator) -> bool:
-        """Repeat everything with an allocator; return whether it could serve all requests."""
+    def play(self, allocator: CachingAllocator, after: Callable[[int], None] | None = None) -> bool:
+        """Repeat everything with an allocator; return whether it could serve all requests.
+
+        Args:
+            allocator: of any settings and size.
+            after: called after each request and each free with its number in their order.
+        """
         blocks: dict[int, Block] = {}
         try:
-            for number in self._order:
+            for place, number in enumerate(self._order):
                 if number < 0:
                     allocator.free(blocks.pop(-1 - number))
                 else:
-                    blocks[number] = allocator.malloc(self._sizes[number], self._streams[number])
+                    blocks[number] = self._serve(number, allocator)
+                if after is not None:
+                    after(place)
             if self.failed_bytes is not None:
                 allocator.malloc(self.failed_bytes, self.failed_stream)
+                if after is not None:
+                    after(len(self._order))
         except OutOfDeviceMemory:
             return False
         return True
+
+    def bytes_at(self, place: int) -> int:
+        """Return what a request asks for; `place` is its number in the order of everything."""
+        if place == len(self._order):
+            return self.failed_bytes or 0
+        number = self._order[place]
+        return self._sizes[number if number >= 0 else -1 - number]
+
+    def _serve(self, number: int, allocator: CachingAllocator) -> Block:
+        pool_id = self._pools.get(number)
+        if pool_id is None:
+            return allocator.malloc(self._sizes[number], self._streams[number])
+        allocator.begin_allocate_to_pool(pool_id, lambda stream: True)
+        try:
+            return allocator.malloc(self._sizes[number], self._streams[number])
+        finally:
+            allocator.end_allocate_to_pool(pool_id)
 
 
 def least_memory(suffices: Callable[[int], bool], enough_bytes: int, above_bytes: int = 0) -> int:

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from vramlab.allocator import (
-    AllocatorSettings,
-    Block,
-    CachingAllocator,
-    DeviceMemory,
-    precedence_of,
-)
 from vramlab.categories import Category as OurCategory
-from vramlab.errors import OutOfDeviceMemory
 from vramlab.explaining import whatif
 from vramlab.explaining.categories import Category, Phases, category_of, line_of
 from vramlab.explaining.traces import Frames, GPUTrace
-from vramlab.units import GIB, short_size
+from vramlab.units import short_size
 from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock, timeline_html
 
 _COLORS = {str(name): color for name, color in CATEGORY_COLORS.items()}
@@ -82,68 +74,11 @@ def replayed(gpu: GPUTrace, settings: str) -> Curve:
     Raises:
         VramlabError: PyTorch has no such settings.
     """
-    capacity = gpu.capacity_bytes
-    total_bytes = 4 * max(gpu.reserved_bytes) + GIB if capacity is None else capacity
-    is_collecting = capacity is not None and "garbage_collection" in settings
-    if is_collecting:
-        total_bytes = -(-total_bytes * 1000 // 999)  # the fraction below allows the capacity
-    has_pools = any("pool_id" in event for event in gpu.events[:100])
-    allocator = CachingAllocator(
-        DeviceMemory(total_bytes),
-        AllocatorSettings.parse(settings),
-        precedence=precedence_of((2, 13) if has_pools else (2, 11)),
-    )
-    if is_collecting:
-        allocator.memory_fraction = 0.999  # without a limit, PyTorch collects nothing
-    levels: list[tuple[int, int]] = []
-    position = 0
-    try:
-        for position in _served(gpu, allocator):
-            levels.append((position, allocator.reserved_bytes))
-    except _Failed as failed:
-        position = failed.position
-        return Curve(tuple(_changes(levels)), (position, failed.request_bytes))
-    return Curve(tuple(_changes(levels)))
-
-
-class _Failed(Exception):
-    def __init__(self, position: int, request_bytes: int) -> None:
-        super().__init__()
-        self.position, self.request_bytes = position, request_bytes
-
-
-def _served(gpu: GPUTrace, allocator: CachingAllocator) -> Iterator[int]:
-    """Serve the requests one by one; yield the position after each."""
-    born = {life.born: life for life in gpu.lives if life.born >= 0}
-    freed = {life.freed: life for life in gpu.lives if life.freed is not None}
-    streams = {stream: n for n, stream in enumerate(sorted({0, *(x.stream for x in gpu.lives)}))}
-    blocks: dict[int, Block] = {}
-    position = 0
-    size_bytes = 0
-    try:
-        for life in gpu.lives:
-            if life.born < 0:
-                size_bytes = life.request_bytes
-                blocks[id(life)] = allocator.malloc(size_bytes, streams[life.stream])
-        yield 0
-        for index in range(len(gpu.events)):
-            position = index + 1
-            if index in born:
-                size_bytes = born[index].request_bytes
-                stream = streams[born[index].stream]
-                blocks[id(born[index])] = allocator.malloc(size_bytes, stream)
-            elif index in freed:
-                allocator.free(blocks.pop(id(freed[index])))
-            elif gpu.failures and index == gpu.failures[0].event:
-                size_bytes = gpu.failures[0].request_bytes
-                allocator.malloc(size_bytes)
-                yield position
-                return
-            else:
-                continue
-            yield position
-    except OutOfDeviceMemory:
-        raise _Failed(position, size_bytes) from None
+    levels: list[whatif.Level] = []
+    replay = whatif.Replay(gpu)
+    outcome = replay.under(settings, gpu.capacity_bytes, levels)
+    failed = None if outcome.is_enough else replay.failed_after(len(levels))
+    return Curve(tuple(_changes(levels)), failed)
 
 
 def _changes(

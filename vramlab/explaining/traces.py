@@ -11,6 +11,7 @@ Sizes in a trace are requests; a block has the request rounded up to 512 bytes. 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from vramlab.allocator import AllocatorSettings
+from vramlab.allocator.statistics import DEFAULT_POOL_ID, PoolId
 from vramlab.cuda_rules.rounding import round_up
 from vramlab.errors import VramlabError
 from vramlab.explaining.unpickling import UnreadableSnapshot
@@ -41,6 +43,7 @@ class Life:
         frames: the stack of its allocation.
         free_frames: the stack of its release.
         address: where it lies.
+        pool_id: of a CUDA graph or a memory pool; the default pool's is (0, 0).
     """
 
     request_bytes: int
@@ -50,6 +53,7 @@ class Life:
     freed: int | None = None
     free_frames: Frames = ()
     address: int = 0
+    pool_id: PoolId = DEFAULT_POOL_ID
 
     @property
     def size_bytes(self) -> int:
@@ -222,7 +226,8 @@ def _gpu(
 ) -> GPUTrace:
     gpu = GPUTrace(device, events, segments, settings)
     active = _active_blocks(segments)
-    before, reserved = _before(events, segments, active)
+    pools = _Pools(segments)
+    before, reserved = _before(events, segments, active, pools)
     gpu.lives += before.values()
     live = dict(before)
     gpu.allocated_bytes.append(sum(life.size_bytes for life in before.values()))
@@ -236,6 +241,7 @@ def _gpu(
             case "alloc":
                 life = Life(event["size"], event.get("stream", 0), index, _frames(event))
                 life.address = event["addr"]
+                life.pool_id = pools.at(event)
                 gpu.lives.append(life)
                 live[event["addr"]] = life
                 allocated += life.size_bytes
@@ -262,6 +268,32 @@ def _gpu(
     return gpu
 
 
+class _Pools:
+    """Which pool an event is about: events say it since 2.12, existing segments since 2.1."""
+
+    def __init__(self, segments: Iterable[Mapping[str, Any]]) -> None:
+        private = sorted(
+            (segment["address"], segment["address"] + segment["total_size"], pool_id)
+            for segment in segments
+            if (pool_id := _pool_id(segment.get("segment_pool_id"))) != DEFAULT_POOL_ID
+        )
+        self._private = private
+        self._starts = [start for start, _, _ in private]
+
+    def at(self, event: Mapping[str, Any]) -> PoolId:
+        """Return the pool of an event."""
+        if "pool_id" in event:
+            return _pool_id(event["pool_id"])
+        place = bisect_right(self._starts, event["addr"]) - 1
+        if place >= 0 and event["addr"] < self._private[place][1]:
+            return self._private[place][2]
+        return DEFAULT_POOL_ID
+
+
+def _pool_id(recorded: Sequence[int] | None) -> PoolId:
+    return DEFAULT_POOL_ID if recorded is None else (recorded[0], recorded[1])
+
+
 def _frames(entry: Mapping[str, Any]) -> Frames:
     frames: Frames = entry.get("frames") or ()
     return frames
@@ -283,6 +315,7 @@ def _active_blocks(segments: Iterable[Mapping[str, Any]]) -> dict[int, Life]:
                     -1,
                     _frames(block) or _frames(history[0]),
                     address=at,
+                    pool_id=_pool_id(segment.get("segment_pool_id")),
                 )
             address += block["size"]
     return found
@@ -292,6 +325,7 @@ def _before(
     events: Sequence[Mapping[str, Any]],
     segments: Sequence[Mapping[str, Any]],
     active: Mapping[int, Life],
+    pools: _Pools,
 ) -> tuple[dict[int, Life], int]:
     """Walk back to the blocks that were there before the first event, and what was reserved."""
     first: dict[int, str] = {}
@@ -308,7 +342,9 @@ def _before(
         elif action in ("segment_free", "segment_unmap"):
             reserved += event["size"]
     before = {
-        address: Life(event["size"], event.get("stream", 0), -1, (), address=address)
+        address: Life(
+            event["size"], event.get("stream", 0), -1, (), address=address, pool_id=pools.at(event)
+        )
         for address, event in freed.items()
         if event["action"] == "free_requested"
     }

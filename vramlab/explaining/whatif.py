@@ -7,7 +7,8 @@ for traces that begin in the middle; a trace that begins with the process is exa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from array import array
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from vramlab.allocator import (
@@ -18,7 +19,7 @@ from vramlab.allocator import (
     precedence_of,
     replay,
 )
-from vramlab.explaining.traces import GPUTrace
+from vramlab.explaining.traces import GPUTrace, Life
 from vramlab.units import GIB
 
 SETTINGS = (
@@ -62,6 +63,10 @@ class Replayed:
     is_enough: bool
 
 
+Level = tuple[int, int]
+"""(position, reserved bytes from there on): position p is the moment before event p."""
+
+
 class Replay:
     """The requests of a trace, and the one that failed, ready to be served again.
 
@@ -71,17 +76,26 @@ class Replay:
     """
 
     def __init__(self, gpu: GPUTrace, without: Collection[int] = ()) -> None:
-        self._requests = _requests(gpu, without)
+        self._requests, self._positions = _requests(gpu, without)
         self._precedence = _precedence(gpu)
         # Plenty; each expandable segment reserves addresses for all of it.
         self._plenty_bytes = 4 * max(gpu.reserved_bytes) + GIB
 
-    def under(self, settings: str, capacity_bytes: int | None = None) -> Replayed:
+    def under(
+        self,
+        settings: str,
+        capacity_bytes: int | None = None,
+        levels: list[Level] | None = None,
+    ) -> Replayed:
         """Serve the requests under other settings.
 
         Args:
             settings: as PYTORCH_CUDA_ALLOC_CONF takes them.
             capacity_bytes: what PyTorch may reserve; None: as much as it wants.
+            levels: gets one entry for each request and each free that was served.
+
+        Raises:
+            VramlabError: PyTorch has no such settings.
         """
         is_collecting = capacity_bytes is not None and _is_limited(settings)
         total_bytes = self._plenty_bytes if capacity_bytes is None else capacity_bytes
@@ -93,11 +107,20 @@ class Replay:
         )
         if is_collecting:
             allocator.memory_fraction = 0.999  # without a limit, PyTorch collects nothing
-        is_enough = self._requests.play(allocator)
+        kept = [] if levels is None else levels
+
+        def note(place: int) -> None:
+            kept.append((self._positions[place], allocator.reserved_bytes))
+
+        is_enough = self._requests.play(allocator, None if levels is None else note)
         stats = allocator.stats()
         return Replayed(
             stats["reserved_bytes"]["all"]["peak"], stats["num_alloc_retries"], is_enough
         )
+
+    def failed_after(self, served: int) -> tuple[int, int]:
+        """Return what came after so many requests and frees: its position, and its bytes."""
+        return self._positions[served], self._requests.bytes_at(served)
 
     def smallest(self, settings: str, enough_bytes: int) -> int:
         """Search the least memory in which all requests are served, to 2 MiB.
@@ -117,16 +140,21 @@ def _precedence(gpu: GPUTrace) -> Precedence:
     return precedence_of((2, 13) if has_pools else (2, 11))
 
 
-def _requests(gpu: GPUTrace, without: Collection[int]) -> replay.Requests:
-    """Read the requests of a trace: first the blocks that are older than it."""
-    requests = replay.Requests()
+def _requests(gpu: GPUTrace, without: Collection[int]) -> tuple[replay.Requests, Sequence[int]]:
+    """Read the requests of a trace, and the position after each: first the blocks older than it."""
+    requests, positions = replay.Requests(), array("q")
     streams = sorted({0, *(life.stream for life in gpu.lives)})
     number_of = {stream: number for number, stream in enumerate(streams)}
-    numbers = {
-        id(life): requests.allocate(life.request_bytes, number_of[life.stream])
-        for life in gpu.lives
-        if life.born < 0
-    }
+
+    def allocate(life: Life) -> None:
+        stream = number_of[life.stream]
+        numbers[id(life)] = requests.allocate(life.request_bytes, stream, life.pool_id)
+        positions.append(life.born + 1)
+
+    numbers: dict[int, int] = {}
+    for life in gpu.lives:
+        if life.born < 0:
+            allocate(life)
     lives = iter(life for life in gpu.lives if life.born >= 0)
     ends = {life.freed: life for life in gpu.lives if life.freed is not None}
     completing: dict[int, int] = {}
@@ -135,16 +163,17 @@ def _requests(gpu: GPUTrace, without: Collection[int]) -> replay.Requests:
             case "alloc":
                 life = next(lives)
                 if index not in without:
-                    stream = number_of[life.stream]
-                    numbers[id(life)] = requests.allocate(life.request_bytes, stream)
+                    allocate(life)
             case "free_requested" if index in ends and id(ends[index]) in numbers:
                 completing[event["addr"]] = numbers[id(ends[index])]
             case "free_completed" if event["addr"] in completing:
                 requests.free(completing.pop(event["addr"]))
+                positions.append(index + 1)
             case "oom" if index == gpu.failures[0].event:
                 requests.fail(event["size"], 0)
+                positions.append(index + 1)
                 break
-    return requests
+    return requests, positions
 
 
 def outcomes(gpu: GPUTrace) -> Iterator[Outcome]:

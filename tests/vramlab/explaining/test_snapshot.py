@@ -329,3 +329,20 @@ def test_a_snapshot_without_events_says_what_to_do() -> None:
 )
 def test_inputs_and_workspaces_are_no_activations(life: Life, category: Category) -> None:
     assert category_of(life, Phases(20, [False] * 20, [8])) is category
+
+
+def test_blocks_of_private_pools_are_replayed_in_theirs() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        allocator.malloc(12 * MIB, context=stack(1))
+        allocator.begin_allocate_to_pool((0, 1), lambda stream: True)
+        allocator.free(allocator.malloc(9 * MIB, context=stack(2)), context=stack(2))
+        allocator.end_allocate_to_pool((0, 1))
+        allocator.malloc(9 * MIB, context=stack(3))
+
+    shown = recorded(program, GIB)
+    (gpu,) = read_gpus(shown)
+    # 12 MiB have a segment of their own; each request of 9 MiB gets one of 20, in its own pool.
+    assert Replay(gpu).under("").reserved_bytes == max(gpu.reserved_bytes) == (12 + 20 + 20) * MIB
+    for event in shown["device_traces"][0]:
+        del event["pool_id"]  # as before 2.12, where the segment tells
+    assert Replay(read_gpus(shown)[0]).under("").reserved_bytes == 52 * MIB

@@ -20,7 +20,6 @@ from vramlab.allocator import (
     Precedence,
     replay,
 )
-from vramlab.allocator.statistics import DEFAULT_POOL_ID
 from vramlab.table import Table
 from vramlab.units import GIB, format_bytes
 
@@ -39,14 +38,10 @@ class RequestTape(replay.Requests):
 
     Args:
         allocator: whose.
-
-    Attributes:
-        has_private_pools: whether some were for CUDA graphs or memory pools.
     """
 
     def __init__(self, allocator: CachingAllocator) -> None:
         super().__init__()
-        self.has_private_pools = False
         self._live: dict[int, int] = {}  # request numbers by address
         allocator.add_trace_tracker(self._note)
 
@@ -55,12 +50,11 @@ class RequestTape(replay.Requests):
             return
         match event.action:
             case "alloc":
-                self.has_private_pools |= event.pool_id != DEFAULT_POOL_ID
-                self._live[event.address] = self.allocate(event.size_bytes, event.stream)
+                number = self.allocate(event.size_bytes, event.stream, event.pool_id)
+                self._live[event.address] = number
             case "free_completed":
-                number = self._live.pop(event.address, None)
-                if number is not None:  # else it was there before
-                    self.free(number)
+                if event.address in self._live:  # else it was there before
+                    self.free(self._live.pop(event.address))
             case "oom":
                 self.fail(event.size_bytes, event.stream)
 
@@ -101,8 +95,6 @@ def try_settings(
     Returns:
         The trials, or why there are none.
     """
-    if tape.has_private_pools:
-        return "the program uses private pools (CUDA graphs), which cannot be replayed"
     memory, fraction = allocator.memory, allocator.memory_fraction
     context_bytes = memory.context_bytes
 
