@@ -6,6 +6,7 @@ These kernels differ from JupyterLab's in nothing else: `make lab` is tried with
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import faulthandler
 import gc
@@ -17,16 +18,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
+from nbclient import NotebookClient
+from nbformat import NotebookNode
 
 from packages import folder_of
 
 PROVISIONER = "forked-provisioner"
+
+STUCK_S = 600
+"""A cell that takes longer does not end, however busy the machine is."""
 
 ROOMS = folder_of("vramlab_course") / "lessons"
 IMPORTED = (
@@ -55,6 +62,24 @@ _NOBODY_KNOWS = 255
 """What `multiprocessing` says of a fork whose server is gone."""
 
 _LOG = logging.getLogger(__name__)
+
+
+def execute(notebook: NotebookNode, folder: Path) -> None:
+    """Run a notebook in its folder, as JupyterLab does.
+
+    Raises:
+        CellExecutionError: a cell failed.
+        CellTimeoutError: a cell does not end.
+        DeadKernelError: the kernel died; the log says of what.
+    """
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        kernel_manager_class=ForkedKernelManager,
+        resources={"metadata": {"path": folder}},
+        timeout=STUCK_S,
+    )
+    asyncio.run(client.async_execute())
 
 
 class ForkedKernelManager(AsyncKernelManager):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
-from forked_kernels import ForkedKernelManager
+from forked_kernels import execute
 from given_away import given_away
 from lesson_parts import (
     LESSONS,
@@ -22,13 +21,10 @@ from lesson_parts import (
     prose,
     read_lesson,
 )
-from nbclient import NotebookClient
 from numbers_without_output import WITHOUT_OUTPUT
 from stated_numbers import stated_only
 
 MOST_MINUTES = 25
-STUCK_S = 600
-"""A cell that takes longer does not end, however busy the machine is."""
 
 PREMISES = {
     # The table that the reader is asked to use has the sizes of segments in its rows.
@@ -229,21 +225,3 @@ def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     # A number in a sentence or a title is in an output near it, or has become wrong.
     stated = {words for _, words in stated_only(lesson.cells)}
     assert stated - WITHOUT_OUTPUT.get(path.stem[:2], set()) == set()
-
-
-def execute(lesson: Notebook, folder: Path) -> None:
-    """Run a notebook in its folder, as JupyterLab does.
-
-    Raises:
-        CellExecutionError: a cell failed.
-        CellTimeoutError: a cell does not end.
-        DeadKernelError: the kernel died; the log says of what.
-    """
-    client = NotebookClient(
-        lesson,
-        kernel_name="python3",
-        kernel_manager_class=ForkedKernelManager,
-        resources={"metadata": {"path": folder}},
-        timeout=STUCK_S,
-    )
-    asyncio.run(client.async_execute())

@@ -10,7 +10,7 @@ import pytest
 from classroom import ROOT, Classroom, WrongAnswer, with_cells, wrong_answers
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.notebooks import grade_id
+from vramlab_classroom.judge.notebooks import grade_id, tested_task
 from vramlab_classroom.judge.task import Diagnose, Predict
 from vramlab_classroom.nbgrader.release import stale
 
@@ -99,6 +99,9 @@ def test_master_has_the_cells_and_points_of_its_tasks(name: str, read_master) ->
     assert points == {task.name: task.points for task in exercise.tasks}
     answers = {name for name, data in marked.items() if data["solution"]}
     assert answers == set(points)
+    for cell in notebook["cells"]:
+        if task := tested_task(cell):
+            assert cell["source"] == f'check("{name}", "{task}")'
 
 
 @pytest.mark.parametrize("name", exercise_names())
