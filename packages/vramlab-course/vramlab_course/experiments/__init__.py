@@ -15,7 +15,14 @@ The programs are in the rooms of the lessons that show them (`vramlab_course.les
 that end in `experiment`; they are imported when one is asked for.
 """
 
-from vramlab_course.experiments.outcome import Difference, FigureVerdict, Finding, Outcome
+from vramlab_course.experiments.journey import explained_by, measure_journey
+from vramlab_course.experiments.outcome import (
+    Difference,
+    FigureVerdict,
+    Finding,
+    Outcome,
+    findings_table,
+)
 from vramlab_course.experiments.published import Figure, figure, figures
 from vramlab_course.experiments.registry import (
     Conditions,
@@ -27,6 +34,7 @@ from vramlab_course.experiments.registry import (
     run_as_published,
 )
 from vramlab_course.experiments.trial import Trial, expected
+from vramlab_course.on_access import modules_of
 
 __all__ = [
     "Conditions",
@@ -39,10 +47,15 @@ __all__ = [
     "Trial",
     "expected",
     "experiment",
+    "explained_by",
     "figure",
     "figures",
+    "findings_table",
     "get",
+    "measure_journey",
     "names",
     "run",
     "run_as_published",
 ]
+
+__getattr__ = modules_of(__name__)

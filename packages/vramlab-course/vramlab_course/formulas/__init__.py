@@ -35,3 +35,7 @@ collectives and times in `vramlab.cuda_rules`.
     eight_bits          what layers keep that multiply in 8 bits, and the scales of their copies
     float_formats       floating point formats: limits, and how a number is stored
 """
+
+from vramlab_course.on_access import modules_of
+
+__getattr__ = modules_of(__name__)

@@ -7,3 +7,7 @@ each_parameter   the base of optimizers that update one parameter after the othe
 blockwise_adam   AdamW with states of one byte
 ranks            programs of which torchrun starts a process for each GPU
 """
+
+from vramlab_course.on_access import modules_of
+
+__getattr__ = modules_of(__name__)
