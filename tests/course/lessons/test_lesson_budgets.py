@@ -26,6 +26,8 @@ from lesson_parts import (
 
 MOST = {"words": 1100, "code cells": 15, "tables": 4, "predictions": 4}
 """Of the code cells, one runs the reader's own script."""
+MOST_IMPORTS = 8
+"""Lines of import statements in a part. More of them is machinery, whose place is the package."""
 LEAST_PICTURES = 3
 """In the whole lesson; the explorer's are not counted."""
 
@@ -70,6 +72,15 @@ def measured(cells: list[Cell]) -> dict[str, int]:
     }
 
 
+def import_lines(cells: list[Cell]) -> int:
+    return sum(
+        node.end_lineno - node.lineno + 1
+        for cell in code_cells(cells)
+        for node in ast.walk(ast.parse(cell.source))
+        if isinstance(node, ast.Import | ast.ImportFrom) and node.end_lineno
+    )
+
+
 def pictures(cells: list[Cell]) -> int:
     return sum(name.startswith("draw_") or name == "show_timeline" for name in names_called(cells))
 
@@ -92,6 +103,8 @@ def test_main_path_takes_25_minutes_and_shows_before_it_counts(path: Path) -> No
     cells = main_path(lesson)
     has = measured(cells)
     assert {what: count for what, count in has.items() if count > MOST[what]} == {}
+    for part in (cells, lesson.cells[len(cells) :]):
+        assert import_lines(part) <= MOST_IMPORTS
     assert pictures(lesson.cells) >= LEAST_PICTURES
     assert position_of_first(cells, "draw_") < position_of_first(cells, "reveal")
 
@@ -109,6 +122,11 @@ def test_counts_what_a_reader_meets() -> None:
     ]
     # Tables: one in the text, a loop that prints, a Table, a result, and findings.
     assert measured(cells) == {"words": 6, "code cells": 4, "tables": 5, "predictions": 1}
+
+
+def test_counts_every_line_of_an_import() -> None:
+    source = "import torch\nfrom a import (\n    b,\n    c,\n)\nx = 1"
+    assert import_lines([nbformat.v4.new_code_cell(source)]) == 1 + 4
 
 
 def test_main_path_ends_before_the_second_part() -> None:

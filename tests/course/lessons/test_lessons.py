@@ -96,6 +96,14 @@ def test_says_what_one_can_do_afterwards_how_long_it_takes_and_what_it_builds_on
     assert earlier or path.stem.startswith("01")
 
 
+def test_says_twice_how_long_the_second_part_takes(lesson: Notebook) -> None:
+    opening = re.search(r"second part, another (\d+)\.", lesson.cells[0].source)
+    at_its_start = re.search(r"[Aa]bout (\d+) minutes", section(lesson, "To the byte"))
+    assert opening is not None
+    assert at_its_start is not None
+    assert opening[1] == at_its_start[1]
+
+
 def test_the_first_code_cell_attaches_a_gpu(lesson: Notebook) -> None:
     assert "attach" in {called_name(call) for call in calls(code_cells(lesson.cells)[0])}
 

@@ -13,10 +13,12 @@ from vramlab.catalogue import GPUModel
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Table
 from vramlab.measure.counters import unsplit_remainder_bytes
-from vramlab.planner import Plan, UnsupportedPlan, estimate
+from vramlab.measure.environment import gpu_environment
+from vramlab.planner import Moment, Plan, UnsupportedPlan, estimate, largest_moments
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import Run, Sizes
 from vramlab.units import short_size
+from vramlab_course.lessons.l12_estimating_large_models.large_models_experiment import gpu_model
 from vramlab_course.lessons.l12_estimating_large_models.transformer_step import (
     TransformerTraining,
     take_steps,
@@ -133,3 +135,23 @@ def _tried(gpu: str, sizes: Sizes, run: Run) -> str:
         except torch.OutOfMemoryError:
             return "out of memory"
         return f"fits, {short_size(torch.cuda.max_memory_reserved())} reserved"
+
+
+def plan_here(sizes: Sizes, run: Run) -> Plan:
+    """Return the plan of a run on the attached GPU."""
+    return Plan.of_run(sizes, run, gpu_model(gpu_environment()))
+
+
+def moments_by_stage(sizes: Sizes, run: Run) -> dict[str, dict[str, int]]:
+    """Return the planner's largest moment of each stage of a step on the attached GPU.
+
+    Args:
+        sizes: of the model.
+        run: how it is trained.
+    """
+    largest: dict[str, Moment] = {}
+    for moment in largest_moments(plan_here(sizes, run)).values():
+        stage = moment.name.partition(":")[0]
+        if stage not in largest or moment.total_bytes > largest[stage].total_bytes:
+            largest[stage] = moment
+    return {moment.name: dict(moment.bytes_by_category) for moment in largest.values()}

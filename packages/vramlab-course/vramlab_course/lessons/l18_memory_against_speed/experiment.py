@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from vramlab.attachment import attached, catalogue_model
-from vramlab.cuda_rules.durations import copy_seconds
+from vramlab.cuda_rules.durations import arithmetics_of, copy_seconds
 from vramlab.measure import LeastTime, least_time, record_operators, record_transfers
 from vramlab.programs.offloading import SavedOnHost
 from vramlab_course.experiments.outcome import Difference, Finding, Outcome
@@ -34,6 +34,7 @@ from vramlab_course.experiments.published import figure
 from vramlab_course.experiments.registry import Conditions, experiment
 from vramlab_course.experiments.trial import Trial
 from vramlab_course.lessons.l17_offloading.experiment import PreNormBlock
+from vramlab_course.plots.methods import MethodCost
 from vramlab_course.programs.unfilled import UnfilledWeights
 
 WIDTH, LAYERS, LENGTH, VOCABULARY = 768, 3, 256, 8192
@@ -168,6 +169,50 @@ def read_step(setting: Setting) -> MethodReading:
         host_bytes,
         copy_seconds(host_bytes, gpu),
     )
+
+
+read = cache(read_step)
+"""`read_step`, once for each setting."""
+
+MIND: Mapping[str, str] = {
+    "accumulation": "BatchNorm sees parts",
+    "checkpointing": "dropout has to repeat",
+    "activations on host": "pinned memory",
+    "mixed precision": "underflow: GradScaler",
+    "TF32": "10 bits of mantissa",
+    "SGD": "needs tuning again",
+}
+"""What a method asks its user to mind."""
+
+
+def ways(batch: int) -> dict[str, Setting]:
+    """Return the program with one method at a time, of those that the attached GPU has."""
+    plain = Setting(batch)
+    has_tf32 = "tf32" in arithmetics_of(catalogue_model())
+    return {
+        "plain": plain,
+        "accumulation": replace(plain, micro_batches=max(batch // 4, 2)),
+        "checkpointing": replace(plain, checkpointing=True),
+        "activations on host": replace(plain, saved_on_host=True),
+        "mixed precision": replace(plain, autocast=True),
+        **({"TF32": replace(plain, tf32=True)} if has_tf32 else {}),
+        "SGD": replace(plain, optimizer="sgd"),
+    }
+
+
+def costs(batch: int) -> dict[str, MethodCost]:
+    """Return each way's peak, its least time as a multiple of the plain program's, and copies."""
+    readings = {name: read(setting) for name, setting in ways(batch).items()}
+    plain_s = readings["plain"].seconds_per_sequence
+    return {
+        name: MethodCost(
+            reading.peak_bytes,
+            reading.seconds_per_sequence / plain_s,
+            reading.host_bytes,
+            MIND.get(name, ""),
+        )
+        for name, reading in readings.items()
+    }
 
 
 def _time(step: Callable[[], None], tf32: bool) -> float | None:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vramlab.cuda_rules.collectives import Kind, ring_sent_bytes
+from vramlab.catalogue import GPUModel
+from vramlab.cuda_rules.collectives import Kind, interconnects_of, link_seconds, ring_sent_bytes
+from vramlab.cuda_rules.durations import compute_seconds
 from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.programs.divisions import DIVISIONS as DIVISIONS
 from vramlab.programs.divisions import ORDERS as ORDERS
@@ -213,6 +215,36 @@ def layer_flops(batch: int, sequence: int, width: int, ranks: int = 1) -> int:
     """
     tokens = batch * sequence
     return 3 * tokens * (24 * width**2 + 4 * sequence * width) // ranks
+
+
+def modelled_times(
+    card: GPUModel,
+    *,
+    utilization: float,
+    ranks: int = 8,
+    batch: int = 2,
+    sequence: int = 2048,
+    width: int = 4096,
+) -> dict[str, float]:
+    """Return the seconds of a divided layer's arithmetic, and of its all-reduces by each link.
+
+    Args:
+        card: the GPU whose rates count; links at their peak.
+        utilization: the fraction of its peak that arithmetic reaches.
+        ranks: that divide the layer.
+        batch: sequences in a step.
+        sequence: tokens of each.
+        width: the hidden size.
+    """
+    calls = [
+        call
+        for backward in (False, True)
+        for call in layer_calls(batch, sequence, width, "tensor", backward=backward)
+    ]
+    sent = sent_bytes(calls, ranks)
+    flops = layer_flops(batch, sequence, width, ranks)
+    times = {"arithmetic": compute_seconds(flops, card, "float16") / utilization}
+    return times | {link: link_seconds(sent, card, link) for link in interconnects_of(card)}
 
 
 def logits_kept_bytes(rows: int, vocabulary: int, ranks: int, dtype: str = "float16") -> int:

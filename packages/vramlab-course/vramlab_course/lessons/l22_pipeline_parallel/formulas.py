@@ -313,6 +313,18 @@ class ModelParallel:
         return block_bytes(tensor_bytes((self.rows, width)))
 
 
+def stage_slots(widths: Sequence[int], layers: Sequence[int], slot: int) -> list[int]:
+    """Return how many slots each stage's forward pass takes, by its products.
+
+    Args:
+        widths: of the input and of each layer's output.
+        layers: of each stage.
+        slot: the width of a square layer that takes one slot.
+    """
+    stages = cut(widths, layers)
+    return [sum(a * b for a, b in pairwise(stage)) // slot**2 for stage in stages]
+
+
 def sent_bytes(pipeline: Pipeline, rank: int) -> int:
     """Return what a rank sends in a step: outputs to the next, gradients to the previous rank."""
     stage = pipeline.stage(rank)

@@ -41,6 +41,9 @@ ALL_MATRICES = ("qkv", "project", "up", "down")
 LLAMA_7B = llama_sizes(32_000, 4096, 32, 32, 11_008)
 """Source: arXiv 2302.13971, table 2; 11,008 is two thirds of 4 x 4096, as multiple of 256."""
 
+LLAMA_65B = replace(LLAMA_7B, layers=80, width=8192, heads=64, feed_forward=22_016)
+TWO_LAYERS = replace(LLAMA_7B, layers=2)
+
 LLAMAS = {"7B": (32, 4096, 11_008), "65B": (80, 8192, 22_016)}
 """Layers, width and inner width."""
 
