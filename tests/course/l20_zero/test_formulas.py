@@ -157,3 +157,15 @@ def test_the_copy_of_gathered_layers_takes_a_number_for_each_block() -> None:
     assert zero.chain_peak_bytes(2, 4, 1024, 4) == peak_bytes + 4608
     # A T4 has room for 640: 4 tiles a block, 2 of each of 2 ranks. 8 x (5 + 256) B.
     assert zero.chain_peak_bytes(2, 4, 1024, 4, threads=40 * 1024) == peak_bytes + 2560
+
+
+def test_since_2_15_one_layer_less_is_gathered_at_the_peak() -> None:
+    # 4 layers, gathered; the all-gather of the last one is gone. In backward of the third there are
+    # a shard of the last one's gradient, 1 MiB, instead, and 5 rows.
+    peak_bytes = 4 * MIB + 5 * 4 * MIB + MIB + 5 * 4096 + 2 * 512
+    assert zero.chain_peak_bytes(2, 4, 1024, 4, torch_version=(2, 15)) == peak_bytes
+    # On 96 ranks shards are padded to 11 rows, which a gradient is not: the peak is in forward,
+    # where the fifth layer puts out a row.
+    shard_bytes = 4 * 11 * 1024
+    peak_bytes = 5 * shard_bytes + 6 * 96 * shard_bytes + 6 * 4096
+    assert zero.chain_peak_bytes(2, 5, 1024, 96, torch_version=(2, 15)) == peak_bytes

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from vramlab.programs.pipeline_schedules import NAMES, Name
 from vramlab_course.lessons.l22_pipeline_parallel.explorer import KEPT, pipeline_explorer
 
-OLDER_PIPELINING = pytest.mark.skipif(
-    torch.__version__ >= (2, 15),
-    reason="PyTorch 2.15 has a buffer for what is received next, not for each micro-batch, and "
-    "lets go of outputs that were sent: the lesson's formulas are those of releases before",
-)
 
-
-@OLDER_PIPELINING
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("schedule", ["GPipe", "1F1B"])
 def test_predicted_is_measured(schedule: Name, kept: str) -> None:

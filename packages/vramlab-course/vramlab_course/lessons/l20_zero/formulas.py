@@ -194,6 +194,10 @@ def chain_peak_bytes(
 
     In PyTorch 2.12 a loop's variable in FSDPParamGroup.post_backward (_fsdp_param_group.py) still
     holds the input of the third layer's reduce-scatter while the second layer's puts out its shard.
+    Up to PyTorch 2.14 a variable in FSDPParamGroup.wait_for_unshard holds what the all-gather of
+    the layer before has put out. From 2.15 on it does not, and the peak of stage 2 can be in the
+    backward pass of the last layer but one: the last layer's parameters are freed, and there are
+    the input and output of its reduce-scatter, and a gradient.
 
     Holds for four layers and more. Source: foreach_all_gather, foreach_reduce and their callers in
     torch/distributed/fsdp/_fully_shard, PyTorch 2.13.
@@ -212,7 +216,17 @@ def chain_peak_bytes(
     rows_bytes = block_bytes(4 * rows * width)
     if stage == 2:
         copy_bytes = _unpacking_bytes(4 * width * padded_rows(width, ranks), ranks, threads)
-        return layers * (shard_bytes + rows_bytes) + (layers + 2) * layer_bytes + copy_bytes
+        all_bytes = layers * (shard_bytes + rows_bytes + layer_bytes)
+        if torch_version < (2, 15):
+            return all_bytes + 2 * layer_bytes + copy_bytes
+        backward_bytes = (
+            shard_bytes
+            + block_bytes(4 * width * width)  # a gradient has no rows that pad it
+            + rows_bytes
+            + 2 * MIN_BLOCK_BYTES  # the loss and its gradient
+        )
+        # Of forward: the copy of the last layer, or what it puts out.
+        return all_bytes + max(layer_bytes + max(copy_bytes, rows_bytes), backward_bytes)
     more_bytes = 0
     if torch_version == (2, 12):
         # The shard; by then the gradients at both ends of the second layer are gone.

@@ -52,7 +52,8 @@ class StageReading:
     after_bytes: int
     """What stays."""
     sent_bytes: int
-    """What it sent to its neighbours: also a number of 4 B to each, which opens the connection."""
+    """What it sent to its neighbours: also a number of 4 B to each, which opens the connection.
+    From PyTorch 2.15 on only to the next rank."""
 
 
 def read_stage(pipeline: Pipeline, rank: int) -> StageReading:
@@ -124,6 +125,7 @@ def pipeline_stages(
         even_stages(layers, width, ranks),
         checkpointed,
         returns_outputs,
+        trial.environment.installed_version,
     )
     # Of forward's thread and of backward's; each stage is measured as in a fresh process.
     workspaces_bytes = 2 * trial.environment.matmul_workspace_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from vramlab import VirtualGPU
+from vramlab.gpu.torch_internals import installed_version
 from vramlab.measure import Table
 from vramlab.programs.pipeline_schedules import NAMES, Name, plan
 from vramlab.units import format_mib
@@ -55,9 +56,10 @@ def pipeline_explorer(
         micro_batches,
         even_stages(LAYERS_PER_RANK * ranks, WIDTH, ranks),
         is_checkpointed=kept == KEPT[1],
+        torch_version=installed_version(),
     )
     in_flight_bytes = pipeline.stage(0).in_flight_bytes
-    picture = draw_gantt(whole, micro_batch_bytes=in_flight_bytes)
+    picture = draw_gantt(whole, micro_batch_bytes=in_flight_bytes or None)
     return View(summary, picture, (_table(pipeline),))
 
 

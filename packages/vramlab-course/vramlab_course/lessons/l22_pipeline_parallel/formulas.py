@@ -12,7 +12,12 @@ holds
 - in the last stage every output, and at the end all of them again, merged, unless it is called
   with `return_outputs=False`: `_merge_outputs`, schedules.py.
 
-Source: torch/distributed/pipelining, PyTorch 2.13; backward as in
+From PyTorch 2.15 on a buffer is allocated when it is received into, and freed with its micro-batch;
+the losses keep those of the last stage until the step has ended. A stage releases outputs that were
+sent: under GPipe after all forward passes, under 1F1B after the next one, or before the next
+backward pass (`_wait_and_release_fwd_send`, schedules.py).
+
+Source: torch/distributed/pipelining, PyTorch 2.13 and 2.15; backward as in
 `vramlab_course.formulas.training`.
 """
 
@@ -55,6 +60,13 @@ class Pipeline:
     """Each stage keeps its input only, and computes the rest again in backward."""
     returns_outputs: bool = False
     """The last stage keeps all outputs, and merges them."""
+    torch_version: tuple[int, int] = (2, 13)
+    """Of the PyTorch that is installed, whose pipelining runs."""
+
+    @property
+    def releases(self) -> bool:
+        """Return whether stages release what was sent, and have no buffers beforehand."""
+        return self.torch_version >= (2, 15)
 
     @property
     def ranks(self) -> int:
@@ -105,10 +117,16 @@ class PipelineStage:
 
     @property
     def buffers_bytes(self) -> int:
-        """Return the receive buffers: an input and an output's gradient for each micro-batch."""
+        """Return the receive buffers that stay between steps: up to PyTorch 2.14, all of them."""
+        if self.pipeline.releases:
+            return 0
+        return self._buffers_bytes(self.pipeline.micro_batches, self.pipeline.micro_batches)
+
+    def _buffers_bytes(self, inputs: int, gradients: int) -> int:
+        """Receive buffers: so many inputs, and so many gradients of outputs."""
         inputs_bytes = 0 if self.is_first else self.rows_bytes(self.widths[0])
         gradients_bytes = 0 if self.is_last else self.rows_bytes(self.widths[-1])
-        return self.pipeline.micro_batches * (inputs_bytes + gradients_bytes)
+        return inputs * inputs_bytes + gradients * gradients_bytes
 
     @property
     def input_bytes(self) -> int:
@@ -122,9 +140,14 @@ class PipelineStage:
     @property
     def in_flight_bytes(self) -> int:
         """Return what a micro-batch in flight stores besides its input."""
-        widths = self.widths[-1:] if self.pipeline.is_checkpointed else self.widths[1:]
+        inner = () if self.pipeline.is_checkpointed else self.widths[1:-1]
         loss_bytes = SCALAR_BYTES if self.is_last else 0
-        return sum(map(self.rows_bytes, widths)) + loss_bytes
+        return sum(map(self.rows_bytes, inner)) + self._unsent_bytes(1) + loss_bytes
+
+    def _unsent_bytes(self, micro_batches: int) -> int:
+        """Outputs that stay until backward: all, or only the last stage's, which are not sent."""
+        stay = self.is_last or not self.pipeline.releases
+        return micro_batches * self.rows_bytes(self.widths[-1]) if stay else 0
 
     @property
     def held_after_bytes(self) -> int:
@@ -150,9 +173,11 @@ class PipelineStage:
     def moments(self) -> Iterator[tuple[str, Parts]]:
         """Return memory at every moment that can be the peak: in each pass of each micro-batch."""
         flying = backwards = 0
+        is_1f1b = self.pipeline.schedule == "1F1B"
+        is_after_forward = False
         for work in self._plan.order(self.rank):
             # 1F1B lets go of the gradient that it has sent after the next backward.
-            still_there = backwards and not self.is_first and self.pipeline.schedule == "1F1B"
+            still_there = backwards and not self.is_first and is_1f1b
             held = {
                 PARAMETERS: self.parameters_bytes,
                 INPUT: self.input_bytes,
@@ -163,15 +188,26 @@ class PipelineStage:
                 OUTPUTS: self._kept_outputs_bytes(backwards)
                 + (backwards * SCALAR_BYTES if self.is_last else 0),
             }
+            if self.pipeline.releases:
+                received = flying + (work.direction == "forward") + backwards * self.is_last
+                held[BUFFERS] = self._buffers_bytes(received, int(work.direction == "backward"))
             if work.direction == "forward":
-                own_bytes = sum(map(self.rows_bytes, self.widths[1:]))
+                own_bytes = self._forward_bytes
                 others_bytes = flying * self.in_flight_bytes
+                if backwards == 0:
+                    others_bytes += self._being_sent_bytes(min(flying, 1) if is_1f1b else flying)
                 yield (
                     f"forward {work.micro_batch}",
                     {**held, IN_FLIGHT: others_bytes, CURRENT: own_bytes},
                 )
                 flying += 1
             else:
+                if is_1f1b and is_after_forward:  # an output is sent while a gradient is received
+                    sending_bytes = flying * self.in_flight_bytes + self._being_sent_bytes(1)
+                    yield (
+                        f"receive {work.micro_batch}",
+                        {**held, IN_FLIGHT: sending_bytes, CURRENT: 0},
+                    )
                 others_bytes = (flying - 1) * self.in_flight_bytes
                 for layer, own_bytes, new_bytes in self._backward(is_first_one=not backwards):
                     yield (
@@ -185,6 +221,7 @@ class PipelineStage:
                     )
                 flying -= 1
                 backwards += 1
+            is_after_forward = work.direction == "forward"
         yield (
             "merge",
             {
@@ -196,6 +233,14 @@ class PipelineStage:
             },
         )
 
+    @property
+    def _forward_bytes(self) -> int:
+        """The most that forward of one micro-batch takes: all outputs, or two neighbours."""
+        rows_bytes = [self.rows_bytes(width) for width in self.widths[1:]]
+        if self.pipeline.is_checkpointed and len(rows_bytes) > 1:
+            return max(map(sum, pairwise(rows_bytes)))
+        return sum(rows_bytes)
+
     def _backward(self, is_first_one: bool) -> Iterator[tuple[int, int, int]]:
         """What backward of one micro-batch holds in each layer, last layer first.
 
@@ -205,7 +250,7 @@ class PipelineStage:
         loss_bytes = 2 * SCALAR_BYTES if self.is_last else 0  # the loss, and its gradient, 1
         gradients_bytes = 0
         for layer in range(last, 0, -1):
-            output_bytes = self.rows_bytes(self.widths[last])
+            output_bytes = self._unsent_bytes(1)
             saved_bytes = sum(self.rows_bytes(width) for width in self.widths[1:layer])
             # The gradient of the output is in a buffer; of the loss it is one number, expanded,
             # which matrix products take a copy of.
@@ -224,6 +269,10 @@ class PipelineStage:
     @property
     def _plan(self) -> PipelineSchedule:
         return plan(self.pipeline.schedule, self.pipeline.ranks, self.pipeline.micro_batches)
+
+    def _being_sent_bytes(self, outputs: int) -> int:
+        """Outputs that are not released yet, and not counted with their micro-batches."""
+        return outputs * self.rows_bytes(self.widths[-1]) - self._unsent_bytes(outputs)
 
     def _kept_outputs_bytes(self, micro_batches: int) -> int:
         if not (self.is_last and self.pipeline.returns_outputs):

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from vramlab.gpu import VirtualGPU
+from vramlab_course.rules import RULES
 
 REPORTS = "VRAMLAB_REPORTS"
 """Environment variable: the folder into which each rank writes its report."""
@@ -52,7 +53,8 @@ def join(gpu: str) -> Iterator[Rank]:
     rank = Rank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     with ExitStack() as stack:
         if torch.cuda.device_count() < rank.world:
-            stack.enter_context(VirtualGPU(gpu, count=rank.world, values=True))
+            gpus = VirtualGPU(gpu, count=rank.world, values=True, torch_version=RULES)
+            stack.enter_context(gpus)
         torch.cuda.set_device(rank.number)
         dist.init_process_group("nccl")
         stack.callback(dist.destroy_process_group)
