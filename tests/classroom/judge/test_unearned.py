@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from repair_programs import our_own_runs_once
+from repair_programs import our_own_runs_once, solution_source
 
 from vramlab_classroom.judge import jobs
 from vramlab_classroom.judge.exercises import find_exercise
@@ -40,6 +40,37 @@ def test_no_point_is_given(path: Path) -> None:
     task = task_of(path.parent.name, source)
     reply = jobs._trial(task, source, task.visible[0])
     assert says in reply.get("problem", reply)
+
+
+SAVED_IN_FLOAT16 = """
+import torch
+
+{solution}
+
+solved = {name}
+
+
+def {name}(*inputs):
+    def pack(tensor):
+        return tensor.half() if tensor.is_floating_point() else tensor
+
+    def unpack(saved):
+        return saved.float() if saved.is_floating_point() else saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        return solved(*inputs)
+"""
+
+
+@pytest.mark.parametrize("exercise", ["08_what_operators_save", "26_mixture_of_experts"])
+def test_saving_in_two_bytes_changes_gradients(exercise: str) -> None:
+    """By less than 0.1 %, which a tolerance must not hide."""
+    task = next(task for task in find_exercise(exercise).tasks if isinstance(task, Fix))
+    solution = solution_source(find_exercise(exercise), task)
+    source = SAVED_IN_FLOAT16.format(solution=solution, name=task.name)
+    reply = jobs._trial(task, source, task.visible[0])
+    assert "where" in reply["problem"]
+    assert "are tolerated" in reply["problem"]
 
 
 PRODUCTS = {

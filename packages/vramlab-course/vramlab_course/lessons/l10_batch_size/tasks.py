@@ -330,7 +330,7 @@ LEAST_PIECE = 0.6
 """Of the samples that fit, a piece has so many at least: halving finds all of them, other ways to
 go down nearly as many."""
 
-SAME = 1e-3
+SAME = 1e-4
 """Relative: sums in another order differ in the last bits; a piece too many or too few does not."""
 
 

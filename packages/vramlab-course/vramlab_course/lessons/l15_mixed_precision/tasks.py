@@ -320,7 +320,10 @@ SHARE = 0.001
 
 LEARNING_RATE = 2e5
 LARGEST_NORM = 2e-6
-"""What gradients are clipped to. They are longer, so every step goes 0.4."""
+"""What gradients are clipped to. They are 100 times as long: every step but the last goes 0.4."""
+
+QUIET = 0.02
+"""Times the other inputs are the last step's: its gradient is shorter, and is not clipped."""
 
 ROOM_BYTES = 2 * MIB
 """Less than what float16 saves: 12 activations of 8192 x 32 numbers, 2 B each."""
@@ -366,6 +369,8 @@ def _model_and_data(run: Run, steps: int, seed: int) -> tuple[Any, ...]:
     def load(index: int) -> tuple[torch.Tensor, torch.Tensor]:
         generator = torch.Generator().manual_seed(1000 * seed + index)
         inputs = torch.randn(ROWS, WIDTH, generator=generator)
+        if index == steps - 1:
+            inputs *= QUIET
         targets = inputs.roll(1, dims=1) / 10
         return inputs.to("cuda"), targets.to("cuda")
 
@@ -437,6 +442,7 @@ TRAIN = Fix(
         build=_model_and_data,
         call=_changes_in_float16,
         reference=_train_in_float32,
+        least_share=0.99,  # `CLOSE` would not see the loss of some rows
         any_precision=True,  # and what `_changes_in_float16` says
         fits=lambda model, load, steps: _mend(model, load, 2),  # later steps take no more
         limit=room(ROOM_BYTES),

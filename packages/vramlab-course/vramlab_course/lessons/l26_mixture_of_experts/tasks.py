@@ -408,7 +408,7 @@ def _same_layer(run: Run, expected: dict[str, torch.Tensor]) -> None:
         )
     for name, right in expected.items():
         message = f"It fits, but {name} is another."
-        require_close(run.results[name], right, message, rtol=1e-3, atol=1e-4)
+        require_close(run.results[name], right, message, rtol=1e-4, atol=1e-5)
 
 
 def _where_it_ended(run: Run) -> str:
