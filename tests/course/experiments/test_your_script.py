@@ -80,6 +80,17 @@ def test_the_bundled_program_changes_with_the_lessons() -> None:
     assert describe_your_script(runs).startswith("Your script: from ")
 
 
+def test_the_bundled_program_ends_with_adapters_and_a_loss_in_pieces() -> None:
+    runs = run_bundled("30", gpu="RTX-3090")
+    assert [run.lesson for run in runs] == ["05", "24", "25"]
+    _, adapted, pieces = (run.bytes_by_category for run in runs)
+    # Two linear layers of attention in each of 12 layers, 768 to 2304 and 768 to 768, at rank 8.
+    adapters = 12 * 8 * ((768 + 2304) + (768 + 768)) * 4
+    assert adapters <= adapted["gradients"] < adapters + 64 * 1024  # each a block of 512 bytes
+    # 2 texts of 1024 tokens: 8 pieces of 256 rows instead of 2048, in bfloat16 and more.
+    assert adapted["temporaries"] - pieces["temporaries"] > (2048 - 256) * 50304 * 2
+
+
 def test_micro_batches_divide_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         minigpt.main(["--batch-size", "8", "--accumulate", "3"])

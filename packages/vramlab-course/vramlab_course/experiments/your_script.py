@@ -36,6 +36,9 @@ _CHANGES: tuple[Change, ...] = (
     ("14", "layers recomputed, AdamW fused", {"--checkpoint": "", "--optimizer": "fused"}),
     ("15", "products in bfloat16", {"--autocast": ""}),
     ("16", "Adafactor", {"--optimizer": "adafactor"}),
+    ("17", "saved tensors on the host", {"--offload": ""}),
+    ("24", "adapters of rank 8, all else frozen", {"--lora": "8"}),
+    ("25", "logits in 8 pieces", {"--loss-pieces": "8"}),
 )
 """Lesson, what it changes in the bundled program, and by which options. A later value wins."""
 
