@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 import stepwise_exercise
 
+from vramlab_classroom.judge import jobs
+from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.job_pool import JobPool
 from vramlab_classroom.judge.judge import Judge
 from vramlab_classroom.judge.partial_credit import partial_points
-from vramlab_classroom.judge.task import Predict
+from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
 
 EXERCISE = stepwise_exercise.EXERCISE
@@ -108,3 +111,63 @@ def test_a_word_is_known_to_who_answers_it_where_it_is_right_and_nowhere_else() 
     assert in_words("aa", "ab", "cc") == 1.5  # (1/2 + 0 + 1) / 3
     assert in_words("aa", "ab") == 0  # the same word in every case: 1/4
     assert in_words(*["aa"] * 6, *["bb"] * 5, "ab") == 2.5  # (6/7 + 5/6) / 2 of 3 is 2.54
+
+
+class Replies:
+    """A pool in which a repair always says the same."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def trial(self, exercise: Exercise, task: Fix, source: str, config: Config) -> Config:
+        if config["truth"] == self.word:
+            return {"achieved": self.word}
+        return {"problem": "wrong", "answered": self.word, "right": config["truth"]}
+
+
+def test_a_repair_in_words_earns_by_its_cases_and_nothing_for_always_the_same() -> None:
+    cases = tuple({"truth": truth} for truth in ("yes", "yes", "yes", "no"))
+    task = Fix(
+        name="leaks",
+        points=4,
+        minutes=1,
+        by_cases=True,
+        visible=cases,
+        hidden=lambda random: [],
+        trial=lambda answer: "",
+    )
+    exercise = Exercise(name="leaks", module="", tasks=(task,))
+
+    def verdict(asked: Fix) -> Verdict:
+        return Judge(Replies("yes"))._judge_repair(exercise, asked, "")  # type: ignore[arg-type]
+
+    # Right in 3 of 4 cases; but (3/4 + 0) / 2 is less than a half.
+    assert verdict(task).score == 0
+    assert [case.right for case in verdict(task).cases] == [True, True, True, False]
+    more = replace(task, visible=(*cases[:3], {"truth": "yes", "rows": 2}))
+    assert verdict(more).grade is Grade.PASSED
+
+
+@pytest.mark.parametrize(
+    ("exercise", "task", "mistake", "points"),
+    [
+        # Right for all optimizers where nothing is frozen: (1 + 1/3) / 2 of 3
+        ("04_parameters", "which_optimizer", "with all parameters", 2),
+        ("04_parameters", "which_optimizer", "counted the gradients", 0),
+        # One of two readings understood: (1 + 0 + 1/2) / 3 of 4
+        ("06_optimizer_states", "which_optimizer", "took the default way", 2),
+        ("06_optimizer_states", "which_optimizer", "swapped loop and foreach", 2.5),
+    ],
+)
+def test_named_mistakes_of_diagnoses_earn_what_they_understand(
+    exercise: str, task: str, mistake: str, points: float
+) -> None:
+    asked = find_exercise(exercise).task(task)
+    assert isinstance(asked, Diagnose)
+    (named,) = (each for each in asked.mistakes if mistake in each.message)
+    told = []
+    for config in asked.hidden(Random(1)):
+        measured = jobs.measure(asked, config)
+        answer, truth = named.answer(**measured["arguments"]), measured["truth"]
+        told.append(CaseResult(config, answer == truth, repr(answer), truth, visible=False))
+    assert partial_points(asked, told, in_words=True) == points

@@ -137,7 +137,8 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
     try:
         achieved = task.trial(bound["answer"], **config)
     except NotFixed as failure:
-        return {"problem": str(failure)}
+        words = {"answered": failure.answered, "right": failure.right}
+        return {"problem": str(failure), **(words if failure.right else {})}
     except BaseException as error:
         if own_line(error, source, OWN_MODULE) is None:
             raise  # a fault of the task, not of the answer

@@ -226,6 +226,7 @@ class Judge:
 
     def _judge_repair(self, exercise: Exercise, task: Fix, source: str) -> Verdict:
         results: list[CaseResult] = []
+        message, in_words = "", False
         for visible, configs in ((True, task.visible), (False, self._hidden(exercise, task))):
             for config in configs:
                 outcome = self._pool.trial(exercise, task, source, config)
@@ -233,15 +234,24 @@ class Judge:
                     return Verdict(task.name, task.points, Grade.UNANSWERED, outcome["problem"])
                 if "problem" in outcome:
                     case = "" if visible else f" (tried with {_show_config(config)})"
-                    message = f"{outcome['problem']}{case}"
-                    if visible and len(task.visible) > 1:
-                        results.append(CaseResult(config, False, "fails", "", visible))
+                    message = message or f"{outcome['problem']}{case}"
+                    answered, right = outcome.get("answered") or "fails", outcome.get("right", "")
+                    in_words |= bool(right)
+                    if task.by_cases or (visible and len(task.visible) > 1):
+                        results.append(CaseResult(config, False, answered, right, visible))
+                    if task.by_cases:
+                        continue
                     return Verdict(task.name, task.points, Grade.FAILED, message, tuple(results))
                 achieved = outcome["achieved"]
                 is_scored = "steps" in outcome
                 spent = Spent(outcome["size_bytes"], outcome["steps"]) if is_scored else None
-                results.append(CaseResult(config, True, "runs", achieved, visible, spent))
-        return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
+                answered = achieved if task.by_cases else "runs"
+                results.append(CaseResult(config, True, answered, achieved, visible, spent))
+        if not message:
+            return Verdict(task.name, task.points, Grade.PASSED, "", tuple(results))
+        earned = partial_points(task, results, in_words=in_words)
+        grade = Grade.PARTLY if earned else Grade.FAILED
+        return Verdict(task.name, task.points, grade, message, tuple(results), earned or None)
 
     def _truth(self, exercise: Exercise, task: Task, config: Config) -> Truth:
         if self._visible is not None and config in task.visible:

@@ -18,18 +18,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
-from vramlab_classroom.judge.task import Config, Diagnose, Predict
+from vramlab_classroom.judge.task import Config, Diagnose, Predict, Task
 from vramlab_classroom.judge.verdict import CaseResult
 
 LEAST_SHARE = 0.5
 """Below this share, an answer is a guess rather than a part of the solution."""
 
 
-def partial_points(
-    task: Predict | Diagnose, cases: Sequence[CaseResult], *, in_words: bool
-) -> float:
+def partial_points(task: Task, cases: Sequence[CaseResult], *, in_words: bool) -> float:
     """Return the points of an answer that is wrong in some cases, in steps of half a point.
 
     The share of the hidden cases counts, since the visible ones can be looked up; but never more
@@ -45,8 +43,8 @@ def partial_points(
     return math.floor(2 * task.points * share) / 2 if share >= LEAST_SHARE else 0
 
 
-def _share(task: Predict | Diagnose, cases: Sequence[CaseResult], in_words: bool) -> float:
-    if in_words and task.rule is None:
+def _share(task: Task, cases: Sequence[CaseResult], in_words: bool) -> float:
+    if in_words and _rule(task) is None:
         shares = [_share_of_word(word, cases) for word in {case.truth for case in cases}]
     else:
         by_rule: dict[Hashable, list[bool]] = defaultdict(list)
@@ -58,12 +56,18 @@ def _share(task: Predict | Diagnose, cases: Sequence[CaseResult], in_words: bool
 
 def _share_of_word(word: str, cases: Sequence[CaseResult]) -> float:
     """Of the cases in which the word is right, or was answered: the fraction that is right."""
-    about = [case.right for case in cases if word == case.truth or repr(word) == case.answered]
+    answers = (word, repr(word))
+    about = [case.right for case in cases if word == case.truth or case.answered in answers]
     return sum(about) / len(about)
 
 
-def rule_of(task: Predict | Diagnose, case: Config) -> Hashable:
+def _rule(task: Task) -> Callable[..., Hashable] | None:
+    return task.rule if isinstance(task, Predict | Diagnose) else None
+
+
+def rule_of(task: Task, case: Config) -> Hashable:
     """Return the rule that a case is about: what the task says, or the case's names and flags."""
-    if task.rule is not None:
-        return task.rule(**case)
+    rule = _rule(task)
+    if rule is not None:
+        return rule(**case)
     return tuple(value for value in case.values() if isinstance(value, str | bool))

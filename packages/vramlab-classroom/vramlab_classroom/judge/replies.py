@@ -47,7 +47,8 @@ def outcomes(reply: object, count: int) -> list[Data]:
 def trial(reply: object) -> Data:
     """Read the reply of a `trial` job: what the program achieved, or the problem it has.
 
-    Of a workshop's program also its score, in `size_bytes` and `steps`.
+    Of a workshop's program also its score, in `size_bytes` and `steps`; of an answer in words also
+    what it `answered`, and what is `right`.
     """
     match reply:
         case {"achieved": str(achieved), "size_bytes": size_bytes, "steps": steps}:
@@ -59,6 +60,12 @@ def trial(reply: object) -> Data:
                 }
         case {"achieved": str(achieved)}:
             return {"achieved": printable(achieved)}
+        case {"problem": str(problem), "answered": str(answered), "right": str(right)}:
+            return {
+                "problem": printable(problem),
+                "answered": printable(answered),
+                "right": printable(right),
+            }
     return _problem(reply)
 
 

@@ -66,7 +66,18 @@ class Achieved:
 
 
 class NotFixed(VramlabError):
-    """Raised by a `Fix` trial: the program is not repaired yet; the message says why."""
+    """Raised by a `Fix` trial: the program is not repaired yet; the message says why.
+
+    Args:
+        message: why.
+        answered: the answer, if it is one of a few words.
+        right: the word that would have been right.
+    """
+
+    def __init__(self, message: str, answered: str = "", right: str = "") -> None:
+        super().__init__(message)
+        self.answered = answered
+        self.right = right
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +154,9 @@ class Fix(Task):
     with the bytes; raises `NotFixed` if too little."""
 
     is_value: bool = False
+
+    by_cases: bool = False
+    """Whether cases that are right earn some of the points, though others are wrong."""
 
     is_plain: bool = False
     """It says how programs of ours run, and runs none itself."""

@@ -1,6 +1,7 @@
 """Waits for two steps only.
 
 loses: leaks
+leaves: 3
 says: It calls a cache of 8 masks a leak.
 """
 

@@ -297,6 +297,7 @@ OPTIMIZER = Diagnose(
             ("momentum", "none"),
         )
     ],
+    rule=lambda frozen_share, **_: frozen_share,
     observe=_observe_training,
     gpu=A100,
     mistakes=(

@@ -230,6 +230,9 @@ EXTRA = Predict(
 
 ANSWERS = ("SGD", "SGD with momentum", "AdamW loop", "AdamW foreach", "AdamW fused")
 
+_LOOKED_AT = dict(zip(ANSWERS, ("states", "states", "peak", "peak", "no peak"), strict=True))
+"""What tells an optimizer from the others."""
+
 
 def _observe_optimizer(optimizer: str, width: int, layers: int) -> Observation:
     """Take two steps on a stack of weights, and read the allocated bytes after each stage.
@@ -284,6 +287,7 @@ WHICH = Diagnose(
         }
         for optimizer in ANSWERS
     ],
+    rule=lambda optimizer, **_: _LOOKED_AT[optimizer],
     observe=_observe_optimizer,
     gpu=T4,
     mistakes=of(

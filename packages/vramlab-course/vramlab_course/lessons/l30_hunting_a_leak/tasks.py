@@ -454,13 +454,14 @@ def _is_bool(run: Run, returned: Any) -> bool:
 
 def _same_verdict(run: Run, expected: bool) -> None:
     if run.results is not expected:
-        raise NotFixed(_ABOUT[run.case["added"]])
+        raise NotFixed(_ABOUT[run.case["added"]], str(run.results), str(expected))
 
 
 TEST = Fix(
     name="leaks",
     points=4,
     minutes=25,
+    by_cases=True,
     visible=tuple(
         {"added": added, "rows": 4096} for added in ("none", "checks", "masks", "errors")
     ),
@@ -473,7 +474,7 @@ TEST = Fix(
         reference=_leaks,
         collect=_is_bool,
         compare=_same_verdict,
-        report=lambda run: "",
+        report=lambda run: str(run.results),
     ),
 )
 
