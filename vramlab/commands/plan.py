@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from vramlab.errors import VramlabError
 from vramlab.garbage import lasting_imports
 from vramlab.native.choice import ENGINES, ENVIRONMENT, choose, default_engine
-from vramlab.planner.native_simulation import INSIDE, simulate_natively, write_inside
+from vramlab.planner.simulation import INSIDE, simulate_natively, write_inside
 from vramlab.progress import working
 
 if TYPE_CHECKING:

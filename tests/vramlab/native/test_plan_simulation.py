@@ -14,9 +14,9 @@ from vramlab import native
 from vramlab.cli import main
 from vramlab.native.choice import Choice
 from vramlab.native.setup import installed_release
-from vramlab.planner import Simulation, native_simulation
+from vramlab.planner import Simulation, simulation
 from vramlab.planner.events import REMAINDERS
-from vramlab.planner.native_simulation import INSIDE
+from vramlab.planner.simulation import INSIDE
 
 TINY = ("--layers", "1", "--width", "64", "--heads", "4", "--vocabulary", "512")
 FEW = ("--batch", "1", "--sequence", "64", "--attention", "eager")
@@ -35,7 +35,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         Path(words[-1]).write_text(json.dumps(asdict(MEASURED)))
         return 0
 
-    monkeypatch.setattr(native_simulation, "run_command", run_command)
+    monkeypatch.setattr(simulation, "run_command", run_command)
     monkeypatch.setattr("vramlab.commands.plan.choose", _only_one_rank)
     return seen
 
@@ -57,7 +57,7 @@ def test_the_process_makes_the_plan_from_the_same_words(
 def test_a_process_without_an_answer_is_told(
     started: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(native_simulation, "run_command", lambda *_, **__: 139)
+    monkeypatch.setattr(simulation, "run_command", lambda *_, **__: 139)
     assert main(["plan", *TINY, *FEW, "--simulate", "--engine", "auto"]) == 2
     assert "the native engine ended with status 139" in capsys.readouterr().err
 
