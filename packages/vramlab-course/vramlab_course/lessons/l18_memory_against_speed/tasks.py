@@ -393,6 +393,7 @@ CHOOSE = Fix(
             f"With {format_bytes(run.limit_bytes)} to use, it takes {format_bytes(run.peak_bytes)}."
         ),
         compare=_not_much_slower,
+        any_precision=True,  # autocast is one of the methods to choose from
     ),
     is_value=True,
 )
