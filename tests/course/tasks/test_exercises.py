@@ -1,18 +1,31 @@
 """Every exercise grades as it should: nothing for nothing, all for the solution, and each known
-wrong answer loses exactly what it should. Proven cell by cell, through nbgrader's gradebook."""
+wrong answer loses exactly what it should."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from classroom import ROOT, Classroom, WrongAnswer, with_cells, wrong_answers
+from classroom import (
+    ROOT,
+    SEED,
+    Classroom,
+    Notebook,
+    WrongAnswer,
+    read,
+    with_cells,
+    wrong_answers,
+)
 
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
-from vramlab_classroom.judge.notebooks import grade_id, tested_task
+from vramlab_classroom.judge.follow_through import right_answers
+from vramlab_classroom.judge.judge import shared_judge
+from vramlab_classroom.judge.notebooks import grade_id, tasks_with_cells
 from vramlab_classroom.judge.task import Diagnose, Predict
+from vramlab_classroom.judge.verdict import Verdict
 from vramlab_classroom.nbgrader.release import stale
+from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
 
 WRONG = {
     name: wrong_answers(name, [task.name for task in find_exercise(name).tasks])
@@ -20,50 +33,62 @@ WRONG = {
 }
 
 
+THROUGH_NBGRADER = ("11_sequence_length", "workshop_a_allocator")
+"""Exercises whose classes go through nbgrader's gradebook: one has partial credit."""
+
+
 # The '::' lets pytest-xdist's loadscope give each exercise to whichever worker is free.
 @pytest.mark.long
 @pytest.mark.parametrize("name", exercise_names(), ids=lambda name: f"{name}::class")
+def test_answers_earn_and_are_told_what_they_should(name: str) -> None:
+    """Judge the blank notebook, the solution, and every wrong answer, as nbgrader's step does."""
+    exercise = find_exercise(name)
+    blank, solution = (
+        read(ROOT / folder / name / f"{name}.ipynb") for folder in ("exercises", "solutions")
+    )
+    rights = right_answers(exercise, ROOT / "solutions" / name / f"{name}.ipynb")
+    judge = shared_judge(SEED, tuple(LimitsOnly().prefix()))
+    full = {task.name: task.points for task in exercise.tasks}
+
+    def verdicts(notebook: Notebook) -> dict[str, Verdict]:
+        cells = {task: above for task, _, above in tasks_with_cells(notebook)}
+        return judge.judge_all(exercise, cells, rights)
+
+    def scores(found: Mapping[str, Verdict]) -> dict[str, float | None]:
+        return {task: verdict.score for task, verdict in found.items()}
+
+    assert scores(verdicts(blank)) == dict.fromkeys(full, 0)
+    assert scores(verdicts(solution)) == full
+    for wrong in WRONG[name]:
+        found = verdicts(with_cells(solution, {wrong.task: wrong.source}))
+        assert scores(found) == _left_by(wrong, full)
+        assert wrong.says in f"{found[wrong.task]}", wrong.name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", THROUGH_NBGRADER)
 def test_a_class_is_graded_as_it_should(name: str, tmp_path: Path) -> None:
     """Grade one class: the blank notebook, the solution, and every wrong answer."""
     classroom = Classroom(tmp_path, name)
     classroom.submit("blank", classroom.released)
     classroom.submit("full", classroom.solution)
-    students = _students(WRONG[name])
-    for student, wrong in students.items():
-        cells = {each.task: each.source for each in wrong}
-        classroom.submit(student, with_cells(classroom.solution, cells))
+    for wrong in WRONG[name]:
+        answer = with_cells(classroom.solution, {wrong.task: wrong.source})
+        classroom.submit(wrong.name, answer)
     assert classroom.autograde()
     assert classroom.ungraded() == []
     full = {task.name: task.points for task in find_exercise(name).tasks}
     assert classroom.scores() == {
         "blank": dict.fromkeys(full, 0),
         "full": full,
-        **{student: _left_by(wrong, full) for student, wrong in students.items()},
+        **{wrong.name: _left_by(wrong, full) for wrong in WRONG[name]},
     }
-    told = {
-        each: classroom.verdict(student, each.task)
-        for student, wrong in students.items()
-        for each in wrong
-    }
-    assert [text for wrong, text in told.items() if wrong.says not in text] == []
+    for wrong in WRONG[name]:
+        assert wrong.says in classroom.verdict(wrong.name, wrong.task), wrong.name
 
 
-def _students(wrong: Sequence[WrongAnswer]) -> dict[str, list[WrongAnswer]]:
-    """Give wrong answers to as few students as can be: to one of them, such as cost other tasks."""
-    students: list[list[WrongAnswer]] = []
-    for each in wrong:
-        free = (own for own in students if all(each.loses.isdisjoint(o.loses) for o in own))
-        own = next(free, None)
-        if own is None:
-            students.append([each])
-        else:
-            own.append(each)
-    return {f"wrong-{number}": own for number, own in enumerate(students)}
-
-
-def _left_by(wrong: Sequence[WrongAnswer], full: Mapping[str, int]) -> dict[str, float]:
-    lost = dict.fromkeys(frozenset().union(*(each.loses for each in wrong)), 0.0)
-    return {**full, **lost, **{each.task: each.leaves for each in wrong}}
+def _left_by(wrong: WrongAnswer, full: Mapping[str, int]) -> dict[str, float]:
+    return {**full, **dict.fromkeys(wrong.loses, 0.0), wrong.task: wrong.leaves}
 
 
 @pytest.mark.parametrize("name", exercise_names())
@@ -87,9 +112,9 @@ def test_exercises_are_what_solutions_give() -> None:
 
 
 @pytest.mark.parametrize("name", exercise_names())
-def test_master_has_the_cells_and_points_of_its_tasks(name: str, read_master) -> None:
+def test_master_has_the_cells_and_points_of_its_tasks(name: str) -> None:
     exercise = find_exercise(name)
-    notebook = read_master(name)
+    notebook = read(ROOT / "solutions" / name / f"{name}.ipynb")
     marked = {
         grade_id(cell): cell["metadata"]["nbgrader"] for cell in notebook["cells"] if grade_id(cell)
     }
@@ -99,14 +124,13 @@ def test_master_has_the_cells_and_points_of_its_tasks(name: str, read_master) ->
     assert points == {task.name: task.points for task in exercise.tasks}
     answers = {name for name, data in marked.items() if data["solution"]}
     assert answers == set(points)
-    for cell in notebook["cells"]:
-        if task := tested_task(cell):
-            assert cell["source"] == f'check("{name}", "{task}")'
+    for task, cell, _ in tasks_with_cells(notebook):
+        assert cell["source"] == f'check("{name}", "{task}")'
 
 
 @pytest.mark.parametrize("name", exercise_names())
-def test_master_is_committed_clean_with_readable_cell_ids(name: str, read_master) -> None:
-    notebook = read_master(name)
+def test_master_is_committed_clean_with_readable_cell_ids(name: str) -> None:
+    notebook = read(ROOT / "solutions" / name / f"{name}.ipynb")
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     for cell in notebook["cells"]:
         assert len(cell["id"]) <= 64
@@ -115,14 +139,3 @@ def test_master_is_committed_clean_with_readable_cell_ids(name: str, read_master
             assert (cell["outputs"], cell["execution_count"]) == ([], None), cell["id"]
     ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids)
-
-
-@pytest.fixture
-def read_master():
-    from classroom import read
-
-    def read_one(name: str) -> dict:
-        path = Path(ROOT / "solutions" / name / f"{name}.ipynb")
-        return read(path)
-
-    return read_one
