@@ -146,6 +146,10 @@ _NEW = re.compile(
     rf"(?:,and{_size('cached')}isreservedbyPyTorchbutunallocated)?)?"
     rf"(?:\.Thisallocationexceedstheexpandable-segmentreserveof{_size('segment')})?"
 )
+_LIBRARY_FAILED = re.compile(
+    r"CU(?:BLAS|DNN|FFT|SOLVER|SPARSE)_(?:STATUS_)?(?:\w+_)?ALLOC(?:ATION)?_FAILED"
+    r"|CUBLAS_STATUS_NOT_INITIALIZED(?=.*cublasCreate)|NCCL.*'out of memory'"
+)
 _ASYNC = re.compile(
     r"Allocationondevice(?P<device>\d+)wouldexceedallowedmemory\.\(outofmemory\)"
     rf"Currentlyallocated:{_size('allocated')}Requested:{_size('requested')}"
@@ -229,6 +233,15 @@ def _nothing_found(text: str) -> str:
         return (
             "this is the driver's own error, 'CUDA error: out of memory', which has no numbers. "
             "Run nvidia-smi to see which processes use the GPU"
+        )
+    library = _LIBRARY_FAILED.search(text)
+    if library:
+        return (
+            f"{library[0]}: a library's own request to the driver failed, outside PyTorch's "
+            "allocator, so the message has no numbers. PyTorch and other processes had reserved "
+            "nearly the whole GPU. Leave the library some memory: use a smaller batch, or call "
+            "torch.cuda.set_per_process_memory_fraction(0.95) at the start of the program; "
+            "nvidia-smi shows the other processes"
         )
     if "would exceed per_process_memory_fraction limit" in text:
         return (

@@ -235,6 +235,11 @@ def test_the_text_ends_with_how_to_record_a_snapshot() -> None:
         ("epoch 1", "no out-of-memory message of PyTorch"),
         ("RuntimeError: CUDA error: out of memory", "nvidia-smi"),
         ("torch.cuda.OutOfMemoryError", "Pass the whole message"),
+        ("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "smaller batch"),
+        ("CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", "smaller batch"),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "smaller batch"),
+        ("cuFFT error: CUFFT_ALLOC_FAILED", "smaller batch"),
+        ("NCCL version 2.14.3 Cuda failure 'out of memory'", "smaller batch"),
         (
             "rejected because it would exceed per_process_memory_fraction limit.",
             "Raise that fraction",
