@@ -52,6 +52,7 @@ OLDER_LINE = "before the trace"
 
 _LIBRARY = re.compile(
     r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]"
+    r"|[/\\]vramlab[/\\](gpu|native|measure|report)[/\\]"
     r"|^(torch|transformers|functorch|einops|diffusers|accelerate|peft)[/\\]"
     r"|^<frozen|\.(cpp|cc|cu|cuh|h|hpp|c)$|[/\\]torch[/\\](nn|optim|autograd|_|utils|cuda)",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -21,6 +21,10 @@ _WINDOW = 60
 """How many allocations are skipped at most to find where the two go on together."""
 _AGREEMENT = 3
 """How many allocations have to agree there, unless both end before."""
+
+
+Pair = tuple[int | None, int | None]
+"""Places in two sequences that belong together; None: the other has nothing there."""
 
 
 @dataclass(frozen=True)
@@ -162,27 +166,36 @@ def extra_allocations(recorded: Trace, virtual: Trace, stage: str) -> list[Extra
     ours = [event for event in recorded.in_stage(stage) if event.action == "alloc"]
     theirs = [event for event in virtual.in_stage(stage) if event.action == "alloc"]
     counts: Counter[tuple[str, int, AllocationOrigin]] = Counter()
-    left = right = 0
-    while left < len(ours) or right < len(theirs):
-        both = left < len(ours) and right < len(theirs)
-        if both and _kind(ours[left]) == _kind(theirs[right]):
-            left, right = left + 1, right + 1
-            continue
-        skip_left, skip_right = _resume(ours, left, theirs, right)
-        for side, events, start, skipped in (
-            ("recorded", ours, left, skip_left),
-            ("virtual", theirs, right, skip_right),
-        ):
-            for event in events[start : start + skipped]:
-                origin = event.origin._replace(line="")
-                counts[(side, event.size_bytes, origin)] += 1
-        left, right = left + skip_left, right + skip_right
+    for left, right in align([*map(_kind, ours)], [*map(_kind, theirs)]):
+        if left is None or right is None:
+            side, event = (
+                ("virtual", theirs[right or 0]) if left is None else ("recorded", ours[left])
+            )
+            counts[(side, event.size_bytes, event.origin._replace(line=""))] += 1
     found = [ExtraAllocation(side, size, origin, n) for (side, size, origin), n in counts.items()]
     return sorted(found, key=lambda each: -each.size_bytes * each.count)
 
 
+def align(ours: Sequence[object], theirs: Sequence[object]) -> Iterator[Pair]:
+    """Pair two sequences in their order; what only one has is paired with None.
+
+    Where they part, both are searched for the nearest place from which they agree again.
+    """
+    left = right = 0
+    while left < len(ours) or right < len(theirs):
+        both = left < len(ours) and right < len(theirs)
+        if both and ours[left] == theirs[right]:
+            yield left, right
+            left, right = left + 1, right + 1
+            continue
+        skip_left, skip_right = _resume(ours, left, theirs, right)
+        yield from ((place, None) for place in range(left, left + skip_left))
+        yield from ((None, place) for place in range(right, right + skip_right))
+        left, right = left + skip_left, right + skip_right
+
+
 def _resume(
-    ours: Sequence[TraceEvent], left: int, theirs: Sequence[TraceEvent], right: int
+    ours: Sequence[object], left: int, theirs: Sequence[object], right: int
 ) -> tuple[int, int]:
     """Count the allocations to skip on either side until the two agree again."""
     for distance in range(2 * _WINDOW + 1):
@@ -193,11 +206,11 @@ def _resume(
     return max(0, len(ours) - left), max(0, len(theirs) - right)
 
 
-def _agree(ours: Sequence[TraceEvent], left: int, theirs: Sequence[TraceEvent], right: int) -> bool:
+def _agree(ours: Sequence[object], left: int, theirs: Sequence[object], right: int) -> bool:
     first, second = ours[left : left + _AGREEMENT], theirs[right : right + _AGREEMENT]
     at_end = left + len(first) == len(ours) and right + len(second) == len(theirs)
     enough = len(first) == len(second) and (len(first) == _AGREEMENT or at_end)
-    return enough and all(_kind(a) == _kind(b) for a, b in zip(first, second, strict=True))
+    return enough and list(first) == list(second)
 
 
 def _kind(event: TraceEvent) -> tuple[int, int]:
