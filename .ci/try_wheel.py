@@ -36,7 +36,7 @@ layer(torch.ones(64, 1024, device="cuda")).sum().backward()
 
 
 def said(*words: str | Path) -> str:
-    """Give what `vramlab` prints for these words, on either stream."""
+    """Return what `vramlab` prints for these words, on either stream."""
     ran = subprocess.run(
         [COMMAND, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -474,7 +474,7 @@ def report(ground: Ground, outcomes: Mapping[str, Outcome]) -> str:
 
 
 def _known_from_the_start(ground: Ground) -> list[str]:
-    """Say what every new version needs."""
+    """Return what every new version needs."""
     version = torch_versions.parse(ground.version)
     if version is None or version <= torch_versions.NEWEST:
         return []

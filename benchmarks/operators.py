@@ -86,7 +86,7 @@ def compare(native_row: Mapping[str, Any], portable_row: Mapping[str, Any] | Non
 
 
 def _difference(expected: Call, computed: Call | None) -> str | None:
-    """Say what differs first; None: nothing."""
+    """Describe what differs first; None: nothing."""
     if computed is None:
         return "not reached"
     if "raised" in computed:

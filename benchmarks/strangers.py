@@ -140,7 +140,7 @@ def _run(words: Sequence[str], folder: Path) -> str:
 
 
 def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
-    """Say how a run ended, from its report: (outcome, detail)."""
+    """Return how a run ended, from its report: (outcome, detail)."""
     if report is None:
         said = stderr.strip().splitlines()
         return "no report", said[-1] if said else ""
@@ -161,7 +161,7 @@ def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
 
 
 def markdown(tried: Sequence[Tried]) -> str:
-    """Give the table for docs/scripts.md."""
+    """Return the table for docs/scripts.md."""
     header = (
         "| script | `vramlab run` ... | outcome | needed | s |\n| --- | --- | --- | --- | --- |"
     )

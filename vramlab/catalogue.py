@@ -56,22 +56,22 @@ _MOST_NAMED = 8
 
 
 def models() -> tuple[GPUModel, ...]:
-    """Give every GPU in the catalogue, oldest architecture first."""
+    """Return every GPU in the catalogue, oldest architecture first."""
     return tuple(map(_table().model, names()))
 
 
 def names() -> tuple[str, ...]:
-    """Give the name of every GPU in the catalogue."""
+    """Return the name of every GPU in the catalogue."""
     return _table().names
 
 
 def common() -> tuple[GPUModel, ...]:
-    """Give the GPUs that most programs run on: those that `vramlab run --gpu all` tries."""
+    """Return the GPUs that most programs run on: those that `vramlab run --gpu all` tries."""
     return tuple(map(_table().model, _table().common))
 
 
 def slices(gpu: GPUModel) -> tuple[str, ...]:
-    """Give the names of a GPU's MIG slices, such as `H100-1g.10gb`; empty: it has none."""
+    """Return the names of a GPU's MIG slices, such as `H100-1g.10gb`; empty: it has none."""
     return tuple(f"{gpu.name}-{profile.name}" for profile in _table().slices(gpu.name))
 
 
@@ -164,7 +164,7 @@ def _is_sold_as(gpu: GPUModel, gigabytes: int) -> bool:
 
 
 def _explain_unknown(name: str) -> str:
-    """Say that no GPU has that name, and what comes closest."""
+    """Report that no GPU has that name, and what comes closest."""
     wanted = _parts(name)
     family = _distinct(found for spelling, found in _spellings() if wanted in _parts(spelling))
     if 0 < len(family) <= _MOST_NAMED:
@@ -233,7 +233,7 @@ def _by_key() -> dict[str, str]:
 
 @functools.cache
 def _spellings() -> tuple[tuple[str, str], ...]:
-    """Give all spellings with their GPUs, also product names that several GPUs have."""
+    """Return all spellings with their GPUs, also product names that several GPUs have."""
     return (*_table().spellings(), *_table().product_names())
 
 

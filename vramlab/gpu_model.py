@@ -157,7 +157,7 @@ class GPUModel:
 
 
 def link_bytes_per_s(generation: int, lanes: int) -> int:
-    """Give bytes a second over PCI Express in one direction, at best, packets' headers counted.
+    """Return bytes a second over PCI Express in one direction, at best, packets' headers counted.
 
     lanes x transfers/s x 128/130 / 8 bits. Both directions together carry twice as much.
 

@@ -85,13 +85,13 @@ class GPUTable:
         return tuple(self._document.get("common", ()))
 
     def spellings(self) -> Iterator[tuple[str, str]]:
-        """Give each name and alias, with the name of its GPU."""
+        """Yield each name and alias, with the name of its GPU."""
         for name, piece in self._texts.items():
             yield name, name
             yield from ((alias, name) for alias in _STRING.findall(_only(_ALIASES, piece)))
 
     def product_names(self) -> Iterator[tuple[str, str]]:
-        """Give each product name, with the name of its GPU. Several GPUs can have the same."""
+        """Yield each product name, with the name of its GPU. Several GPUs can have the same."""
         for name, piece in self._texts.items():
             yield from ((product, name) for product in _PRODUCT_NAME.findall(piece))
 
@@ -108,7 +108,7 @@ class GPUTable:
         return self._models[name]
 
     def of_capability(self, capability: tuple[int, int]) -> Mapping[str, int]:
-        """Give the figures that follow from a compute capability.
+        """Return the figures that follow from a compute capability.
 
         Raises:
             ValueError: the document has no figures for it.
@@ -231,7 +231,7 @@ def _only(pattern: re.Pattern[str], piece: str) -> str:
 
 
 def sliced(gpu: GPUModel, profile: Slice) -> GPUModel:
-    """Give the GPU that a program sees in a MIG instance.
+    """Return the GPU that a program sees in a MIG instance.
 
     Its memory and its multiprocessors are the profile's. Bandwidth and level 2 cache are shared out
     by the profile's part of the memory; FLOP/s and the context by the multiprocessors. It has no

@@ -46,7 +46,7 @@ class Step:
             streams.flush(sys.stdout)
 
     def line(self) -> str:
-        """Give what a terminal shows now."""
+        """Return what a terminal shows now."""
         seconds = time.monotonic() - self._began
         detail = f": {self._detail}" if self._detail else ""
         return f"{self._what}{detail} ... {seconds:.0f} s"

@@ -76,12 +76,12 @@ def shown_name(filename: str, folder: str) -> str:
 
 
 def is_notebook_cell(filename: str) -> bool:
-    """Tell whether a file name is that of a notebook's cell."""
+    """Return whether a file name is that of a notebook's cell."""
     return _NOTEBOOK_CELL.search(filename) is not None
 
 
 def is_below(filename: str, place: str) -> bool:
-    """Tell whether a file is a certain one, or lies below a folder; `torchvision` is no `torch`."""
+    """Return whether a file is `place` or below it; `torchvision` is not below `torch`."""
     return filename == place or bool(_below(filename, place))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def is_terminal(stream: Any) -> bool:
-    """Tell whether a stream leads to a terminal; one that cannot say does not."""
+    """Return whether a stream leads to a terminal; one that cannot say does not."""
     try:
         return bool(stream.isatty())
     except Exception:
@@ -76,7 +76,7 @@ def print_error(text: str) -> None:
 
 @contextmanager
 def lasting(stream: Any) -> Iterator[Any]:
-    """Give a stream that goes on leading where `stream` leads now, whatever a program does to it.
+    """Return a stream that goes on leading where `stream` leads now, whatever a program does to it.
 
     The process's own stderr gets a second file descriptor. Anything else, such as what a notebook
     or a test has put in its place, is given itself.

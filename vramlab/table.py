@@ -58,7 +58,7 @@ class Table:
         return "\n".join([*text, *self.notes])
 
     def markdown(self) -> str:
-        """Give it as GitHub's Markdown has tables, the notes as a list below."""
+        """Return it as GitHub's Markdown has tables, the notes as a list below."""
         rule = ["---", *("---:" for _ in self.header[1:])]
         rows = [self.header, tuple(rule), *(tuple(map(_markdown, row)) for row in self.rows)]
         lines = ["| " + " | ".join(row) + " |" for row in rows]
@@ -87,7 +87,7 @@ class ShownAsTable(ABC):
 
     @abstractmethod
     def table(self) -> Table:
-        """Give the table that says it all."""
+        """Return the table that says it all."""
 
     def __str__(self) -> str:
         return str(self.table())

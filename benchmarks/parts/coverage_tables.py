@@ -108,7 +108,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def public_names() -> dict[str, Any]:
-    """Give the module of each public name of `torch.cuda`, but its modules, by the name."""
+    """Return the module of each public name of `torch.cuda`, but its modules, by the name."""
     owners: dict[str, Any] = {}
     for owner in NAMESPACES:
         for name in sorted(set(owner.__all__) - owners.keys()):

@@ -122,7 +122,7 @@ def write() -> None:
 
 
 def is_current() -> bool:
-    """Tell whether the picture is what would be drawn now."""
+    """Return whether the picture is what would be drawn now."""
     return PICTURE.exists() and PICTURE.read_text(encoding="utf-8") == draw()
 
 

@@ -12,7 +12,7 @@ COMMAND = (
 
 
 def answer() -> str:
-    """Give what `vramlab plan` says, as a block."""
+    """Return what `vramlab plan` says, as a block."""
     ran = subprocess.run(
         [sys.executable, "-m", "vramlab", *COMMAND], capture_output=True, text=True
     )

@@ -76,7 +76,7 @@ def formulas_of(module_name: str) -> list[Formula]:
 
 
 def _short_name(module_name: str) -> str:
-    """Give `zero` for the formulas of lesson 20, ZeRO, and `attention` for `attention_formulas`."""
+    """Return `zero` for the formulas of lesson 20, `attention` for `attention_formulas`."""
     package, _, name = module_name.rpartition(".")
     if name == "formulas":
         return package.rpartition(".")[2].partition("_")[2]
@@ -125,7 +125,7 @@ def _first_sentence(docstring: str) -> str:
 
 
 def source_in(docstring: str) -> str:
-    """Give what a docstring names as its source; '' if it names none."""
+    """Return what a docstring names as its source; '' if it names none."""
     found = re.search(r"Sources?(?: of [^:]+)?: (.+?)(?:\n\n|\Z)", docstring, flags=re.DOTALL)
     return " ".join(found[1].split()) if found else ""
 

@@ -52,7 +52,7 @@ def others(runs: Mapping[Path, Path]) -> list[str]:
 def collect(
     root: Path, runs: Mapping[Path, Path], language: str, downloads: str
 ) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Give the pages of a language, and the files that they offer, both by their places.
+    """Return the pages of a language, and the files that they offer, both by their places.
 
     Args:
         root: the checkout.

@@ -177,7 +177,7 @@ def parts_table(root: Path, folder: str = "") -> str:
 
 
 def _title(root: Path, stem: str) -> str:
-    """Give `The CUDA context` for `01_cuda_context`: what its notebook is called."""
+    """Return `The CUDA context` for `01_cuda_context`: what its notebook is called."""
     opening = nbformat.read(root / "lessons" / f"{stem}.ipynb", as_version=4).cells[0].source
     return str(opening).partition("\n")[0].partition(" · ")[2].partition(":")[0]
 

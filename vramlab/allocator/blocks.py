@@ -32,7 +32,7 @@ class Precedence(Enum):
 
 
 def precedence_of(torch_version: tuple[int, int]) -> Precedence:
-    """Tell which of several free blocks of one size a PyTorch takes.
+    """Return which of several free blocks of one size a PyTorch takes.
 
     Args:
         torch_version: (major, minor).
@@ -102,7 +102,7 @@ class Block:
 
     @property
     def is_split(self) -> bool:
-        """Tell whether it shares its segment with other blocks."""
+        """Return whether it shares its segment with other blocks."""
         return self.previous is not None or self.next is not None
 
     def put_between(self, before: Block | None, after: Block | None) -> None:
@@ -202,11 +202,11 @@ class BlockPool:
         self._unmapped: defaultdict[int, list[tuple[int, Block]]] = defaultdict(list)
 
     def rank_of_new_segment(self) -> int:
-        """Give the rank of a segment that is being made."""
+        """Return the rank of a segment that is being made."""
         return self._next_rank() if self._precedence is Precedence.OLDEST_SEGMENT else 0
 
     def rank_in(self, segment: Segment) -> int:
-        """Give the rank of a block that is being made in a segment."""
+        """Return the rank of a block that is being made in a segment."""
         return self._next_rank() if self._precedence is Precedence.OLDEST_BLOCK else segment.rank
 
     def _next_rank(self) -> int:
@@ -214,11 +214,11 @@ class BlockPool:
         return self._made
 
     def free_blocks(self) -> list[Block]:
-        """Give all free blocks, by stream, then in the order in which they would be taken."""
+        """Return all free blocks, by stream, then in the order in which they would be taken."""
         return [block for stream in sorted(self.cached) for *_, block in self.cached[stream]]
 
     def unmapped_blocks(self, stream: int) -> list[Block]:
-        """Give the unmapped ranges of a stream's expandable segments, by address."""
+        """Return the unmapped ranges of a stream's expandable segments, by address."""
         return [block for _, block in self._unmapped[stream]]
 
     def add(self, block: Block) -> None:

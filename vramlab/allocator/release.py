@@ -15,7 +15,7 @@ GiveBack = Callable[[Block], None]
 
 
 def is_whole_segment(block: Block) -> bool:
-    """Tell whether cudaFree can give the block back."""
+    """Return whether cudaFree can give the block back."""
     return not block.is_split and not block.segment.expandable
 
 

@@ -36,7 +36,7 @@ class ExpandableSegment(Segment):
         self.first.mapped = False
 
     def whole_pages(self, block: Block) -> tuple[int, int]:
-        """Give the first address of the pages inside a block, and the one after the last."""
+        """Return the first address of the pages inside a block, and the one after the last."""
         start = round_up(block.address - self.address, self.page_bytes)
         stop = (block.address + block.size_bytes - self.address) // self.page_bytes
         return self.address + start, self.address + stop * self.page_bytes

@@ -163,7 +163,7 @@ def cublaslt_workspace_bytes(environment: Mapping[str, str] = _NOTHING_SET) -> i
 
 
 def _is_unified(version: tuple[int, int], environment: Mapping[str, str]) -> bool:
-    """Tell whether cuBLASLt uses cuBLAS's workspace: when asked to, by default since 2.12."""
+    """Return whether cuBLASLt uses cuBLAS's workspace: when asked to, by default since 2.12."""
     asked = _is_on(environment, "TORCH_CUBLASLT_UNIFIED_WORKSPACE")
     return version >= (2, 12) if asked is None else asked
 

@@ -37,7 +37,7 @@ _PEAKS = {
 
 
 def copy_seconds(moved_bytes: int, gpu: GPUModel) -> float:
-    """Give the least time for bytes between host and GPU, one way, over the link of this GPU.
+    """Return the least time for bytes between host and GPU, one way, over the link of this GPU.
 
     `catalogue.link_bytes_per_s` has the arithmetic of PCI Express. What goes there and what comes
     back can travel at the same time, each at this rate.
@@ -49,12 +49,12 @@ def copy_seconds(moved_bytes: int, gpu: GPUModel) -> float:
 
 
 def memory_seconds(moved_bytes: int, gpu: GPUModel) -> float:
-    """Give the least time for bytes between the GPU's memory and its chip, both ways together."""
+    """Return the least time for bytes between the GPU's memory and its chip, both ways together."""
     return moved_bytes / gpu.memory_bandwidth_bytes_per_s
 
 
 def arithmetics_of(gpu: GPUModel) -> tuple[Arithmetic, ...]:
-    """Give the formats that the GPU has units for."""
+    """Return the formats that the GPU has units for."""
     formats: tuple[Arithmetic, ...] = get_args(Arithmetic)
     return tuple(name for name in formats if getattr(gpu, _PEAKS[name]) is not None)
 
@@ -76,7 +76,7 @@ def peak_flops_per_s(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float
 
 
 def compute_seconds(flops: float, gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float:
-    """Give the least time for so many FLOPs; a multiplication with an addition counts as two."""
+    """Return the least time for so many FLOPs; a multiplication with an addition counts as two."""
     return flops / peak_flops_per_s(gpu, arithmetic)
 
 
@@ -97,20 +97,20 @@ def ridge_flops_per_byte(gpu: GPUModel, arithmetic: Arithmetic = "float32") -> f
 
 
 def roof_flops_per_s(intensity: float, gpu: GPUModel, arithmetic: Arithmetic = "float32") -> float:
-    """Give the roof: FLOPs a second that work of this many FLOPs per byte reaches at best."""
+    """Return the roof: FLOPs a second that work of this many FLOPs per byte reaches at best."""
     return min(peak_flops_per_s(gpu, arithmetic), intensity * gpu.memory_bandwidth_bytes_per_s)
 
 
 def least_seconds(
     flops: float, moved_bytes: int, gpu: GPUModel, arithmetic: Arithmetic = "float32"
 ) -> float:
-    """Give the least time of a kernel, whose arithmetic and memory work at the same time."""
+    """Return the least time of a kernel, whose arithmetic and memory work at the same time."""
     return max(compute_seconds(flops, gpu, arithmetic), memory_seconds(moved_bytes, gpu))
 
 
 def bound(
     flops: float, moved_bytes: int, gpu: GPUModel, arithmetic: Arithmetic = "float32"
 ) -> Bound:
-    """Tell what limits this work at best. On the ridge itself both do; that counts as compute."""
+    """Return what limits this work at best. On the ridge itself both do; that counts as compute."""
     waits = compute_seconds(flops, gpu, arithmetic) < memory_seconds(moved_bytes, gpu)
     return "memory" if waits else "compute"

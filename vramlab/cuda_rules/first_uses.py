@@ -67,7 +67,7 @@ class FirstUses:
 
 
 def first_uses(gpu: CudaGpuFacts) -> FirstUses:
-    """Say what first uses take on a GPU."""
+    """Return what first uses take on a GPU."""
     threads = gpu.multiprocessors * gpu.max_threads_per_multiprocessor
     scaled_bytes = -(-_H200_FIRST_KERNEL_BYTES * threads // _H200_THREADS)
     workspace_bytes = (32 if gpu.compute_capability >= (9, 0) else 4) * MIB

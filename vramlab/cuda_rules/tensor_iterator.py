@@ -88,7 +88,7 @@ class Reduction:
             yield piece
 
     def fits_32_bits(self) -> bool:
-        """Tell whether one kernel can run it, its offsets in bytes being 32-bit numbers."""
+        """Return whether one kernel can run it, its offsets in bytes being 32-bit numbers."""
         if self.numel > _INT32_MAX:
             return False
         return all(

@@ -93,7 +93,7 @@ class Convolution:
         return convolution
 
     def as_question(self) -> list[Any]:
-        """Give what `asking.py` takes."""
+        """Return what `asking.py` takes."""
         tensors = (self.input, self.weight, self.output)
         return [
             self.operation,
@@ -111,7 +111,7 @@ class Convolution:
 
 
 def strides_of(sizes: Sequence[int], channels_last: bool) -> list[int]:
-    """Give a tensor's strides: (N, C, ...) one after the other, or with the channels innermost.
+    """Return a tensor's strides: (N, C, ...) one after the other, or with the channels innermost.
 
     Those of dimensions of one element are what PyTorch makes of them before cuDNN sees them
     (`fixSizeOneDimStride` in aten/src/ATen/cudnn/Descriptors.h, PyTorch 2.13).

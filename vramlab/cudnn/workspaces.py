@@ -127,7 +127,7 @@ class Workspaces:
         return None, Source.UNKNOWN
 
     def told(self) -> str | None:
-        """Say where the answers come from; None: there are none."""
+        """Describe where the answers come from; None: there are none."""
         if not self.sources:
             return None
         parts = [

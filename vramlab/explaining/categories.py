@@ -106,7 +106,7 @@ def line_of(frames: Frames) -> str:
 
 
 def _autograd_node(frames: Frames) -> str:
-    """Give `MulBackward0` for `torch::autograd::generated::MulBackward0::apply(...)`."""
+    """Return `MulBackward0` for `torch::autograd::generated::MulBackward0::apply(...)`."""
     for frame in frames:
         found = re.search(r"(\w+Backward\w*|AccumulateGrad)(?:::|_)apply", frame.get("name", ""))
         if found:
@@ -221,5 +221,5 @@ def _makes_parameters(frame: Mapping[str, Any]) -> bool:
 
 
 def _called(frame: Mapping[str, Any]) -> str:
-    """Give `_apply` for `_apply` and `Module._apply`: some recorders write qualified names."""
+    """Return `_apply` for `_apply` and `Module._apply`: some recorders write qualified names."""
     return str(frame.get("name", "")).rpartition(".")[2]

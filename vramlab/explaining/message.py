@@ -333,7 +333,7 @@ def _version(layout: re.Pattern[str], text: dict[str, str | None]) -> str:
 
 
 def reading(message: OutOfMemory, all_messages: Sequence[OutOfMemory] = ()) -> Reading:
-    """Say what a message's numbers suggest.
+    """Return what a message's numbers suggest.
 
     Args:
         message: one message.

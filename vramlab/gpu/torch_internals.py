@@ -157,7 +157,7 @@ class Internal:
             raise UnsupportedOnVirtualGPU(complaint([self])) from error
 
     def is_there(self) -> bool:
-        """Tell whether this PyTorch has the name."""
+        """Return whether this PyTorch has the name."""
         before, _, name = self.path.rpartition(".")
         if before == "torch._C":  # quickly: no import is tried of the many that CPU builds lack
             return hasattr(torch._C, name)
@@ -168,7 +168,7 @@ class Internal:
         return True
 
     def is_in(self, version: Version) -> bool:
-        """Tell whether a version of PyTorch is known to have it, or is newer than what is known."""
+        """Return whether a PyTorch version has the name, or is newer than the known versions."""
         return self.since <= version and (self.until is None or version <= self.until)
 
 
@@ -903,7 +903,7 @@ def default_device_mode() -> Any:
 
 
 def mode_key_of(mode: TorchDispatchMode) -> Any:
-    """Tell which place a dispatch mode has below the stack; None if it is on the stack."""
+    """Return which place a dispatch mode has below the stack; None if it is on the stack."""
     return getattr(mode, "_mode_key", None)
 
 
@@ -922,7 +922,7 @@ def destroy(library: torch.library.Library) -> None:
 
 
 def is_in_bad_fork() -> bool:
-    """Tell whether CUDA was initialized before this process was forked."""
+    """Return whether CUDA was initialized before this process was forked."""
     return bool(torch.cuda._is_in_bad_fork())
 
 
@@ -962,12 +962,12 @@ def default_group() -> Any:
 
 
 def device_of_objects(group: Any) -> torch.device:
-    """Tell on which device a group exchanges pickled objects."""
+    """Return on which device a group exchanges pickled objects."""
     return torch.device(_c10d()._get_object_coll_device(group))
 
 
 def is_outside(group: Any) -> bool:
-    """Tell whether this rank does not belong to a process group."""
+    """Return whether this rank does not belong to a process group."""
     return bool(_c10d()._rank_not_in_group(group))
 
 
@@ -987,7 +987,7 @@ def devices_of(group: Any) -> list[torch.device]:
 
 
 def timeout_of(options: Any) -> Any:
-    """Tell how long a process group waits, by the options that it is made with."""
+    """Return how long a process group waits, by the options that it is made with."""
     return options._timeout
 
 
@@ -1018,7 +1018,7 @@ def clear_dtensor_caches() -> None:
 
 
 def internals() -> Iterator[Internal]:
-    """Give every name that is declared here."""
+    """Yield every name that is declared here."""
     yield from READ.values()
     for namespace in (Replaced, _Reached):
         yield from (each for each in vars(namespace).values() if isinstance(each, Internal))
@@ -1046,7 +1046,7 @@ def is_expected(internal: Internal) -> bool:
 
 
 def complaint(not_there: Sequence[Internal], changed: Iterable[object] = ()) -> str:
-    """Say which private names a PyTorch lacks, which take other arguments, and what to do."""
+    """Return which private names a PyTorch lacks, which take other arguments, and what to do."""
     lines = []
     if not_there:
         lines.append(f"vramlab uses private names that PyTorch {torch.__version__} does not have:")

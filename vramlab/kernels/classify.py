@@ -174,7 +174,7 @@ PLAIN = (
 
 
 def classify(func: OpOverload) -> Knowledge:
-    """Say what is known of an overload's memory."""
+    """Return what is known of an overload's memory."""
     if func in _resolved()[0]:
         return Knowledge.WORKSPACE_UNKNOWN
     if TABLE.find(func) is not None:
@@ -185,7 +185,7 @@ def classify(func: OpOverload) -> Knowledge:
 
 
 def _is_view(func: OpOverload) -> bool:
-    """Tell whether every result shares its argument's storage."""
+    """Return whether every result shares its argument's storage."""
     returns = schema_of(func).returns
     return (
         bool(returns)
@@ -198,7 +198,7 @@ def _is_view(func: OpOverload) -> bool:
 
 
 def _is_element_wise(func: OpOverload) -> bool:
-    """Tell whether it is one TensorIterator kernel: CUDA casts operands inside it.
+    """Return whether it is one TensorIterator kernel: CUDA casts operands inside it.
 
     The in-place and out= forms of an op carry no tag of their own when the op has none.
     """

@@ -91,7 +91,7 @@ def backend(
 def _is_fast_depthwise(
     input: Tensor, weight: Tensor, stride: Sequence[int], dilation: Sequence[int]
 ) -> bool:
-    """Tell whether cuDNN computes a contiguous depthwise convolution: in float16, and if it pays.
+    """Return whether cuDNN computes a contiguous depthwise convolution: in float16, and if it pays.
 
     Source: `use_cudnn_depthwise` and `check_cudnn_depthwise_workload_with_filter` in
     aten/src/ATen/native/Convolution.cpp, PyTorch 2.13.
@@ -118,7 +118,7 @@ def _is_fast_depthwise(
 
 
 def memory_format(input: Tensor, weight: Tensor) -> torch.memory_format:
-    """Give the memory format in which a convolution works, and in which its output is.
+    """Return the memory format in which a convolution works, and in which its output is.
 
     Channels last where input or weight is. PyTorch's own depthwise kernels, which know no other
     than contiguous tensors, step aside then. Input of one spatial dimension is made contiguous
@@ -277,7 +277,7 @@ def _image(input: Tensor) -> Generator[Step, None, _Operand]:
 def gradient_formats(
     grad_output: Tensor, input: Tensor, weight: Tensor
 ) -> tuple[torch.memory_format, torch.memory_format]:
-    """Give the memory formats of the gradients of input and weight, as cuDNN writes them.
+    """Return the memory formats of the gradients of input and weight, as cuDNN writes them.
 
     Args:
         grad_output: the gradient of the output.

@@ -169,7 +169,7 @@ def _sums_by_token(
 
 
 def _adds_at_once(context: KernelContext, tokens: int, rows: int, width: int) -> bool:
-    """Tell whether one kernel adds all partial sums to the result: few tokens with many rows each.
+    """Return whether one kernel adds all partial sums: few tokens with many rows each.
 
     Source: the heuristic in EmbeddingBackwardKernel.cu, PyTorch 2.13; a recording has it in 2.11.
     """

@@ -17,7 +17,7 @@ _CHUNK = 65536  # numbers that one block of a multi-tensor kernel reads
 
 
 def _is_fast(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether one kernel can read all of them: one floating dtype, no holes or overlaps.
+    """Return whether one kernel can read all of them: one floating dtype, no holes or overlaps.
 
     Source: can_use_fast_route in aten/src/ATen/native/ForeachUtils.h, PyTorch 2.13.
     """

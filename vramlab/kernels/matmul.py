@@ -35,7 +35,7 @@ _FUSES_MATRICES = (2, 15)
 
 
 def is_readable(matrix: Tensor) -> bool:
-    """Tell whether cuBLAS can read a matrix (rows, columns) in place.
+    """Return whether cuBLAS can read a matrix (rows, columns) in place.
 
     Source: prepare_matrix_for_cublas in aten/src/ATen/native/cuda/cuBlasCommonArgs.h, PyTorch 2.13.
     """
@@ -51,7 +51,7 @@ def is_readable(matrix: Tensor) -> bool:
 
 
 def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns: int) -> bool:
-    """Tell whether cuBLAS can read a batch of matrices in place.
+    """Return whether cuBLAS can read a batch of matrices in place.
 
     Args:
         batch: (matrices, ...) with one matrix in the last two dimensions.
@@ -71,7 +71,7 @@ def is_batch_readable(batch: Tensor, transpose_result: bool, rows: int, columns:
 
 
 def is_row_major(result: Tensor) -> bool:
-    """Tell whether cuBLAS takes a result as row-major: its transpose, operands swapped."""
+    """Return whether cuBLAS takes a result as row-major: its transpose, operands swapped."""
     return result.is_contiguous() or not (
         result.stride(0) == 1 and result.stride(1) >= max(1, result.shape[0])
     )

@@ -553,7 +553,7 @@ _ROWS = ((4096, 768), (65536, 64), (65537, 64), (131072, 128), (100, 30000), (33
 
 
 def _operands(rows: int, width: int, dtype: torch.dtype) -> tuple[Zeros, Zeros, Zeros]:
-    """Give an input, a gain, and one statistic of each row."""
+    """Return an input, a gain, and one statistic of each row."""
     return zeros(rows, width, dtype=dtype), zeros(width, dtype=dtype), zeros(rows, 1)
 
 

@@ -55,7 +55,7 @@ STAGING, SEMAPHORES, ACCUMULATION = "staging buffer", "semaphores", "accumulatio
 
 @lru_cache(maxsize=4096)
 def _kernel_steps(layout: ReductionLayout, partial_bytes: int, gpu: GpuThreads) -> tuple[Step, ...]:
-    """Say what gpu_reduce_kernel takes: one launch, or one for each 32-bit piece."""
+    """Return what gpu_reduce_kernel takes: one launch, or one for each 32-bit piece."""
     taken = reduction_buffers(layout, partial_bytes, gpu)
     steps: list[Step] = []
     if taken.accumulation_bytes:
@@ -120,13 +120,13 @@ def reduction_steps(
 def whole_column_sum(
     context: KernelContext, rows: int, columns: int, read: torch.dtype
 ) -> tuple[Step, ...]:
-    """Say what `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
+    """Return what `matrix.sum(0)` takes for a contiguous matrix, once its result is there."""
     layout = column_layout(rows, columns, read.itemsize, read in _HALVES)
     return _kernel_steps(layout, opmath_bytes(read), _gpu(context))
 
 
 def whole_sum(context: KernelContext, numel: int, read: torch.dtype) -> tuple[Step, ...]:
-    """Say what the sum or mean of a contiguous tensor takes, once its result is there."""
+    """Return what the sum or mean of a contiguous tensor takes, once its result is there."""
     if not numel:
         return ()
     layout = total_layout(numel, read.itemsize, read in _HALVES)

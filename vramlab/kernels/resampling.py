@@ -141,7 +141,7 @@ def nearest_backward(
 
 
 def _of_images(tensor: Tensor, name: str, is_copied: bool) -> str:
-    """Say what a kernel takes that has a form for channels last, if there are enough of them."""
+    """Describe a kernel with a channels-last form, which it uses for enough channels."""
     if is_copied:
         return "outputs"
     if is_channels_last(tensor) and tensor.size(1) >= _ENOUGH_CHANNELS:

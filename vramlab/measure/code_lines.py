@@ -40,7 +40,7 @@ class CodeLine:
 
 
 def is_library_frame(frame: Frame) -> bool:
-    """Tell whether a frame is in Python's library, an installed package or vramlab's machinery.
+    """Return whether a frame is in Python's library, an installed package or vramlab's machinery.
 
     Code without a file, such as a dataclass's __init__, is taken for a library's.
     """

@@ -62,7 +62,7 @@ class Published:
         return int((self._decimal * UNIT_BYTES[self.unit]).to_integral_value(ROUND_HALF_EVEN))
 
     def agrees_with(self, size_bytes: int) -> bool:
-        """Tell whether bytes, printed in this unit with as many digits, read the same."""
+        """Return whether bytes, printed in this unit with as many digits, read the same."""
         printed = self._decimal
         measured = Decimal(size_bytes) / UNIT_BYTES[self.unit]
         exponent = printed.as_tuple().exponent

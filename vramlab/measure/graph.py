@@ -75,12 +75,12 @@ pipelining keeps only that of an output that was sent, from 2.15 on."""
 
 
 def node_of(root: Root) -> Any:
-    """Give the node of the graph that a root came from; None if it has no graph."""
+    """Return the node of the graph that a root came from; None if it has no graph."""
     return root.node if isinstance(root, GradientEdge) else root.grad_fn
 
 
 def nodes_of(roots: Iterable[Root]) -> Iterator[Any]:
-    """Give every node of the graph that leads to some roots, each once, theirs first."""
+    """Yield every node of the graph that leads to some roots, each once, theirs first."""
     waiting = [node_of(root) for root in roots]
     met = set()
     while waiting:
@@ -92,7 +92,7 @@ def nodes_of(roots: Iterable[Root]) -> Iterator[Any]:
 
 
 def kept_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Give what one node keeps, as (what the op calls it, tensor); nothing once it has run."""
+    """Yield what one node keeps, as (what the op calls it, tensor); nothing once it has run."""
     kind = _kind_of(node)
     for name in kind.saved:
         try:
@@ -109,7 +109,7 @@ def kept_by(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def storages_of(tensor: torch.Tensor) -> Iterator[int]:
-    """Give a number for each storage that stands behind a tensor."""
+    """Yield a number for each storage that stands behind a tensor."""
     is_plain = type(tensor) in _PLAIN_TENSORS and tensor.layout is torch.strided
     for plain in (tensor,) if is_plain else plain_tensors(tensor):
         try:
@@ -119,7 +119,7 @@ def storages_of(tensor: torch.Tensor) -> Iterator[int]:
 
 
 def saved_in(roots: Iterable[Root]) -> list[tuple[str, torch.Tensor]]:
-    """Give what the graph of some roots keeps for backward: (name of the op, tensor).
+    """Return what the graph of some roots keeps for backward: (name of the op, tensor).
 
     Leaves of the graph (parameters, also those that FSDP has gathered) are left out, although ops
     save them: who trains them keeps them. So are tensors that a hook has packed away.
@@ -138,7 +138,7 @@ def saved_in(roots: Iterable[Root]) -> list[tuple[str, torch.Tensor]]:
 
 
 def roots_of_callers() -> list[Root]:
-    """Give the tensors and edges with a graph that variables of the running code lead to.
+    """Return the tensors and edges with a graph that variables of the running code lead to.
 
     Every thread's frames are searched from the innermost one to the outermost of the program, and
     those of an exception that is being handled; in them lists, tuples, mappings, and the attributes
@@ -164,7 +164,7 @@ def roots_of_callers() -> list[Root]:
 
 
 def _frames_of_program(innermost: FrameType) -> list[FrameType]:
-    """Give a thread's frames up to the outermost of the program; all if none is the program's."""
+    """Return a thread's frames up to the outermost of the program; all if none is the program's."""
     frames, length = [], 0
     frame: FrameType | None = innermost
     while frame is not None:
@@ -330,7 +330,7 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def _parts_of(kind: type) -> Callable[[Any], Iterable[Any]] | None:
-    """Give the function that tells the parts of objects of a type; None if they hold no tensors."""
+    """Return the function that yields the parts of a type's objects; None without tensors."""
     if issubclass(kind, dict):
         return _values
     if issubclass(kind, (list, tuple)):

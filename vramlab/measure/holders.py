@@ -95,7 +95,7 @@ def _kind(value: object) -> str:
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    """Give what an object refers to, each with the step that leads there."""
+    """Yield what an object refers to, each with the step that leads there."""
     if isinstance(value, dict):
         yield from ((f"[{_short(key)}]", item) for key, item in list(value.items()))
     elif isinstance(value, list | tuple | deque):

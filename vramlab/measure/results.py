@@ -94,7 +94,7 @@ class Result(ShownAsTable):
         raise KeyError(f"{self.name!r} has no stage {stage!r}; it has: {names}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the result as plain dicts, lists, strings and ints, ready for json.dump."""
+        """Return the result as plain dicts, lists, strings and ints, ready for json.dump."""
         return {"format": FORMAT, **asdict(self)}
 
     def to_json(self) -> str:

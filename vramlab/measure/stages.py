@@ -141,7 +141,7 @@ class Stages:
                 observer.stage_ended(handle._measurement)
 
     def result(self) -> Result:
-        """Give everything measured so far, as data."""
+        """Return everything measured so far, as data."""
         gpu = attached()
         return Result(
             name=self.name,

@@ -18,7 +18,7 @@ from vramlab.gpu.torch_internals import (
 def named_tensors(
     value: Any, label: str, *, number_alone: bool = True
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Give the tensors in nested lists, tuples and mappings, with a name that says where.
+    """Yield the tensors in nested lists, tuples and mappings, with a name that says where.
 
     Args:
         value: a tensor, or what holds some.
@@ -37,7 +37,7 @@ def named_tensors(
 
 
 def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Give the tensors with storages that stand behind one: itself, unless it wraps others.
+    """Yield the tensors with storages that stand behind one: itself, unless it wraps others.
 
     A tensor subclass that wraps others (DTensor, quantized weights) stands for those it wraps, a
     sparse tensor for its indices and values.

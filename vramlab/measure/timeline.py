@@ -68,7 +68,7 @@ class BlockLife:
         return self.size_bytes - self.rounded_bytes
 
     def lives_at(self, position: int) -> bool:
-        """Tell whether it is allocated at a position."""
+        """Return whether it is allocated at a position."""
         return self.born < position and (self.freed is None or position <= self.freed)
 
 
@@ -218,7 +218,7 @@ class Timeline:
         return replace(end, stage=stage, blocks=tuple(left))
 
     def in_backward(self, position: int) -> bool:
-        """Tell whether autograd's engine ran the events that lead to a position."""
+        """Return whether autograd's engine ran the events that lead to a position."""
         return any(start < position <= end for start, end in self.backward_passes)
 
     def stage_at(self, position: int) -> str | None:

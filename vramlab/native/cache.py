@@ -53,7 +53,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def in_use(temporary: Path) -> Iterator[int]:
-    """Give a file descriptor for another process, with which it keeps a temporary folder in use."""
+    """Return a file descriptor with which another process keeps a temporary folder in use."""
     lock = _lock(temporary / _LOCK)
     try:
         yield lock

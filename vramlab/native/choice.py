@@ -50,7 +50,7 @@ class Choice:
 
 
 def is_inside() -> bool:
-    """Tell whether this process runs on the native engine."""
+    """Return whether this process runs on the native engine."""
     return "VRAMLAB_NATIVE_GPU" in os.environ
 
 

@@ -63,12 +63,12 @@ def _unique_consecutive(result: Any, args: Sequence[Any]) -> list[int]:
 
 
 def _bincount(result: Any, args: Sequence[Any]) -> list[int]:
-    """Say which number is the smallest, and which the largest."""
+    """Return which number is the smallest, and which the largest."""
     return [0, result.numel() - 1]
 
 
 def _repeat_interleave(result: Any, args: Sequence[Any]) -> list[int]:
-    """Say how long the result is, and that no count is negative."""
+    """Return how long the result is, and that no count is negative."""
     return [result.numel(), 1]
 
 

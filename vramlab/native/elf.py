@@ -71,7 +71,7 @@ def read(path: Path) -> SharedLibrary:
 
 
 def section(content: bytes | mmap.mmap, name: str) -> bytes:
-    """Give a section's content by its name; nothing if it is missing, or without an ELF file."""
+    """Return a section's content by its name; nothing if it is missing, or without an ELF file."""
     for found, begin, size in _named_sections(content):
         if found == name:
             return content[begin : begin + size]
@@ -79,7 +79,7 @@ def section(content: bytes | mmap.mmap, name: str) -> bytes:
 
 
 def section_sizes(content: bytes) -> list[tuple[str, int]]:
-    """Give the name and size of each section of an ELF file; none where it is no such file."""
+    """Return the name and size of each section of an ELF file; none where it is no such file."""
     return [(name, size) for name, _, size in _named_sections(content)]
 
 

@@ -166,7 +166,7 @@ def _pass_on(pipe: IO[str], lines: list[str]) -> None:
 
 
 def _why_not(requirement: str, status: int, complaints: Sequence[str]) -> str:
-    """Say why pip fetched nothing, as far as its complaints tell."""
+    """Explain why pip fetched nothing, as far as its complaints tell."""
     if any("Retry(total=0," in line for line in complaints):  # the last time that it tried
         return f"pip cannot reach where it looks for {requirement}: is there a network?"
     python = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"

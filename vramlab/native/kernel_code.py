@@ -46,7 +46,7 @@ class _Entry(NamedTuple):
 
 
 def table_file(folder: Path, site: Path, capability: tuple[int, int]) -> Path | None:
-    """Give the file with the code sizes for a GPU; it is created if missing.
+    """Return the file with the code sizes for a GPU; it is created if missing.
 
     Args:
         folder: of the build.

@@ -33,11 +33,11 @@ class Library:
     """File name under which it is made although PyTorch does not link with it."""
 
     def is_computing(self, function: str) -> bool:
-        """Tell whether a function may answer success without doing anything."""
+        """Return whether a function may answer success without doing anything."""
         return re.match(self.computes, function) is not None
 
     def has(self, function: str) -> bool:
-        """Tell whether a function without version is one of this library's."""
+        """Return whether a function without version is one of this library's."""
         return re.match(self.functions, function) is not None
 
 

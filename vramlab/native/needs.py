@@ -35,7 +35,7 @@ class TorchBuild:
 
 
 def torch_build(site: Path) -> TorchBuild:
-    """Say which PyTorch lies in a folder, without importing it.
+    """Return which PyTorch lies in a folder, without importing it.
 
     Raises:
         NativeEngineError: there is none, or it is a build without CUDA.
@@ -72,7 +72,7 @@ def bundled(site: Path, package: str) -> str | None:
 
 
 def versions(site: Path) -> dict[str, int]:
-    """Give the versions of cuDNN and NCCL that a PyTorch is for, as they count themselves.
+    """Return the versions of cuDNN and NCCL that a PyTorch is for, as they count themselves.
 
     10000 * major + 100 * minor + patch, by the name of the macro in csrc.
     """

@@ -76,7 +76,7 @@ def _text(field: bytes) -> str:
 
 
 def as_lines(calls: Sequence[SubstituteCall]) -> list[str]:
-    """Say what was refused and assumed; computing calls are what this engine leaves out anyway."""
+    """Return the refused and assumed calls, without the computing calls that are skipped anyway."""
     headings = {
         Kind.REFUSED: "Unsupported CUDA calls (they returned an error):",
         Kind.ASSUMED: "CUDA calls answered with an assumption:",

@@ -66,7 +66,7 @@ class Input:
         return self._parts["dtype"]
 
     def shape(self, batch: int, sequence: int) -> tuple[int, ...]:
-        """Give the shape for so many sequences of so many tokens."""
+        """Return the shape for so many sequences of so many tokens."""
         known = {"B": batch, "S": sequence}
         return tuple(known.get(length) or int(length) for length in self._lengths)
 

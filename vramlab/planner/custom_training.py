@@ -127,7 +127,7 @@ def _key(number: int, given: Input) -> str:
 
 
 def loss_in(output: Any, name: str) -> Tensor:
-    """Give the loss in what a model or a loss returned: a scalar, or `.loss`, or the first item.
+    """Return the loss in what a model or a loss returned: a scalar, or `.loss`, or the first item.
 
     Raises:
         UnusableModel: there is none.
@@ -151,7 +151,7 @@ def loss_in(output: Any, name: str) -> Tensor:
 
 
 def count_parameters(custom: CustomModel) -> int:
-    """Give how many numbers the parameters of a custom model are; shared ones count once."""
+    """Return how many numbers the parameters of a custom model are; shared ones count once."""
     return sum(parameter.numel() for parameter in make_model(custom).parameters())
 
 

@@ -34,7 +34,7 @@ CLOSE = 0.85
 
 
 def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
-    """Tell whether a GPU has room for a sum of blocks.
+    """Return whether a GPU has room for a sum of blocks.
 
     Args:
         peak_bytes: the blocks together.
@@ -46,7 +46,7 @@ def fitting_of(peak_bytes: int, available_bytes: int) -> Fitting:
 
 
 def available_bytes(plan: Plan) -> int:
-    """Give what a GPU of the plan has beside its CUDA context."""
+    """Return what a GPU of the plan has beside its CUDA context."""
     return plan.model.total_bytes - plan.model.context_bytes
 
 
@@ -87,7 +87,7 @@ class Estimate:
 
 
 def estimate(plan: Plan) -> Estimate:
-    """Give the rank that holds most: of the first stage, the second, or the last.
+    """Return the rank that holds most: of the first stage, the second, or the last.
 
     In a schedule the first stages have most micro-batches in flight, and the stages between the
     second and the last one have no more of anything.
@@ -130,7 +130,7 @@ def _allocator(plan: Plan) -> CachingAllocator:
 
 
 def largest_moments(plan: Plan, stage: int = 0) -> dict[str, Moment]:
-    """Give the largest moment of a step at each place in it, in order; imports torch."""
+    """Return the largest moment of a step at each place in it, in order; imports torch."""
     from vramlab.planner.steps import step_of
 
     return moments(step_of(plan, stage).events)

@@ -157,13 +157,13 @@ class _Replay:
         self._allocated_bytes = allocated_bytes
 
     def layout(self) -> tuple[object, ...]:
-        """Give where blocks are, and how much is reserved: the next step depends on no more."""
+        """Return where blocks are, and how much is reserved: the next step depends on no more."""
         addresses = tuple(tuple(b.address for b in alike) for alike in self._live.values() if alike)
         return self._allocator.reserved_bytes, addresses
 
 
 def moments(events: Events) -> dict[str, Moment]:
-    """Give the largest moment of each place in a step, in the order in which places come first.
+    """Return the largest moment of each place in a step, in the order in which places come first.
 
     Unsplit remainders are left out: they depend on what was allocated before.
 

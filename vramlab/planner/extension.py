@@ -130,7 +130,7 @@ class _Search:
         self._tries = _TRIES
 
     def run(self) -> list[Repeated] | None:
-        """Give the repeated runs; None if there is no way to the end of both."""
+        """Return the repeated runs; None if there is no way to the end of both."""
         runs: list[Repeated] = []
         waiting = [self._choices(0, 0)]
         while waiting:

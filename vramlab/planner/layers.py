@@ -37,7 +37,7 @@ class LayerList:
         return (self.length - self.first) // self.period
 
     def kept(self, patterns: int) -> int:
-        """Give how many layers there are with so many patterns."""
+        """Return how many layers there are with so many patterns."""
         return self.first + patterns * self.period
 
 
@@ -76,7 +76,7 @@ def _pattern(path: str, kinds: list[Hashable]) -> LayerList | None:
 
 
 def covered(found: LayerList) -> int:
-    """Give how many layers are of a list's patterns."""
+    """Return how many layers are of a list's patterns."""
     return found.patterns * found.period
 
 

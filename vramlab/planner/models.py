@@ -87,7 +87,7 @@ def find_model(name: str) -> Sizes:
 
 
 def is_built_in(path: Path) -> bool:
-    """Tell whether a configuration is of a kind that `read_config` knows, or cannot be read."""
+    """Return whether a configuration is of a kind that `read_config` knows, or cannot be read."""
     path = path / "config.json" if path.is_dir() else path
     try:
         return json.loads(path.read_text()).get("model_type") in _READERS

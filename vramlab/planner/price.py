@@ -45,7 +45,7 @@ class Price:
     """To the host and back, both ways together."""
 
     def least_seconds(self, plan: Plan) -> tuple[float, float]:
-        """Give the times for the FLOPs, and for what is sent, by the catalogue's peak figures.
+        """Return the times for the FLOPs, and for what is sent, by the catalogue's peak figures.
 
         Sent by the fastest way between two GPUs of one machine.
         """
@@ -58,7 +58,7 @@ class Price:
         )
 
     def step_seconds(self, plan: Plan) -> float:
-        """Give the least time of a step, where computing, sending and copying happen at once.
+        """Return the least time of a step, where computing, sending and copying happen at once.
 
         What goes to the host waits there to come back, so its two ways follow each other.
         """
@@ -175,7 +175,7 @@ def compared_table(plans: Plans, simulations: Mapping[str, Simulation], caption:
 
 
 def price_table(plans: Plans, caption: str) -> Table:
-    """Give memory beside its price."""
+    """Return memory beside its price."""
     rows = []
     for name, plan in plans.items():
         price = measure_price(plan)

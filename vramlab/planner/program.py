@@ -121,7 +121,7 @@ class Training:
             self.optimizer.zero_grad()
 
     def states(self) -> list[Tensor]:
-        """Give what the optimizer keeps on the GPU: states, and copies of parameters."""
+        """Return what the optimizer keeps on the GPU: states, and copies of parameters."""
         optimizer = self.optimizer
         if self.plan.zero == 1:  # a ZeroRedundancyOptimizer
             optimizer = optimizer.optim
@@ -343,5 +343,5 @@ def give_memory(model: nn.Module, device: str) -> None:
 
 
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """Give the mean cross entropy of logits (B, S, V) and targets (B, S)."""
+    """Return the mean cross entropy of logits (B, S, V) and targets (B, S)."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -12,7 +12,7 @@ from vramlab.programs.transformer_memory import Sizes
 
 
 def served_transformer(name: str, sizes: Sizes) -> ServedModel:
-    """Say what serving the built-in transformer takes.
+    """Return what serving the built-in transformer takes.
 
     The middle of a layer is the end of its feed-forward's first half: the residual, the normalized
     input and the sum of both, what the first matrix gives, and its activation.
@@ -31,7 +31,7 @@ def served_transformer(name: str, sizes: Sizes) -> ServedModel:
 
 
 def served_config(path: Path) -> ServedModel:
-    """Say what serving a model of transformers takes, from its configuration, without weights.
+    """Return what serving a model of transformers takes, from its configuration, without weights.
 
     Raises:
         UnusableModel: it cannot be read, or transformers does not know its kind.

@@ -56,7 +56,7 @@ def _two_steps(plan: Plan, stage: int) -> Simulation:
 
 
 def in_short(error: torch.OutOfMemoryError) -> str:
-    """Give what torch says, without where to read more."""
+    """Return what torch says, without where to read more."""
     return str(error).split(" See documentation")[0]
 
 

@@ -48,7 +48,7 @@ class Passes:
 
 
 def passes_of(plan: Plan, stage: int) -> Passes:
-    """Give what is run of a stage's passes: its first one, one that repeats it, the last one.
+    """Return what is run of a stage's passes: its first one, one that repeats it, the last one.
 
     1F1B has as many forward passes ahead as there are stages from this one on; then backward and
     forward passes follow each other by turns. Source: `Schedule1F1B` in
@@ -69,7 +69,7 @@ def passes_of(plan: Plan, stage: int) -> Passes:
 
 
 def is_quick(plan: Plan) -> bool:
-    """Tell whether a step is known in about a second.
+    """Return whether a step is known in about a second.
 
     DTensor and pipelines take longer, and shards on the host are updated there, with values.
     """
@@ -81,7 +81,7 @@ def is_quick(plan: Plan) -> bool:
 
 @lru_cache(maxsize=32)
 def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
-    """Give the steps of the first rank of a stage.
+    """Return the steps of the first rank of a stage.
 
     Layers are extended from two and three, or from three and four; where these do not do the same,
     all are run.

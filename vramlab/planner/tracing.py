@@ -71,7 +71,7 @@ def trace(plan: Plan, stage: int = 0, micro_batches: int | None = None) -> Trace
 
 
 def gpu_of(plan: Plan, model: GPUModel, alloc_conf: str | None = None) -> VirtualGPU:
-    """Give a fresh virtual GPU for a plan; values that a model reads are nan and 0."""
+    """Return a fresh virtual GPU for a plan; values that a model reads are nan and 0."""
     return VirtualGPU(
         model,
         on_value="nan" if plan.is_custom else "error",
@@ -112,12 +112,12 @@ def _kind_of_training(plan: Plan) -> type[Training]:
 
 
 def begin_of_step(timeline: Timeline) -> int:
-    """Give the position at which the second of two recorded steps begins."""
+    """Return the position at which the second of two recorded steps begins."""
     return next(stage.start for stage in timeline.stages if stage.name == _STEP)
 
 
 def events_of(timeline: Timeline) -> Events:
-    """Give all that was recorded of two steps, from the making of the model on."""
+    """Return all that was recorded of two steps, from the making of the model on."""
     begins = begin_of_step(timeline)
     by_position: dict[int, tuple[int, BlockEvent, bool]] = {}
     allocations = _allocations(timeline)
@@ -163,7 +163,7 @@ def peak_of(timeline: Timeline) -> Moment:
 
 
 def _allocations(timeline: Timeline) -> list[BlockEvent]:
-    """Give what each block of a timeline is, as the event that allocates it."""
+    """Return what each block of a timeline is, as the event that allocates it."""
     return [
         BlockEvent(
             block.rounded_bytes,

@@ -28,7 +28,7 @@ class MasterWeights:
         self.optimizer = make(self.copies)
 
     def states(self) -> list[Tensor]:
-        """Give the copies, and what the optimizer keeps for them."""
+        """Return the copies, and what the optimizer keeps for them."""
         return [*self.copies, *states_of(self.optimizer)]
 
     @torch.no_grad()
@@ -69,7 +69,7 @@ class MasterAdamW(torch.optim.Optimizer):
                     self._master(parameter, group["lr"]).step()
 
     def states(self) -> list[Tensor]:
-        """Give the copies, and what is kept for them."""
+        """Return the copies, and what is kept for them."""
         return [state for master in self._masters.values() for state in master.states()]
 
     def _master(self, parameter: nn.Parameter, lr: float) -> MasterWeights:

@@ -88,7 +88,7 @@ class _HostCopy:
     fetched: Tensor | None = None
 
     def on_gpu(self) -> Tensor:
-        """Give the tensor on the GPU again; it stays there until its last user has asked."""
+        """Return the tensor on the GPU again; it stays there until its last user has asked."""
         tensor = self.fetched
         if tensor is None:
             tensor = self.on_host.to(self.device, non_blocking=self.on_host.is_pinned())

@@ -26,7 +26,7 @@ WAYS: dict[str, dict[str, bool]] = {
 
 
 def states_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Give the tensors that an optimizer of torch's keeps for its parameters."""
+    """Return the tensors that an optimizer of torch's keeps for its parameters."""
     return [
         state
         for states in optimizer.state.values()

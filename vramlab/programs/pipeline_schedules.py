@@ -107,7 +107,7 @@ class PipelineSchedule:
         return [cell.work for cell in self.cells if cell.rank == rank]
 
     def in_flight(self, rank: int, *, after_first: bool = False) -> int:
-        """Give the most micro-batches (of a stage) that a rank holds at once.
+        """Return the most micro-batches (of a stage) that a rank holds at once.
 
         One is in flight from the beginning of its forward pass to the end of its backward pass.
 
@@ -197,7 +197,7 @@ def put_in_time(
 
 
 def bubble_fraction(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> Fraction:
-    """Give the share of time in which ranks wait, in closed form; GPipe and 1F1B have the same.
+    """Return the share of time in which ranks wait, in closed form; GPipe and 1F1B have the same.
 
     A rank works for `micro_batches x stages_per_rank` micro-batches, forward and backward. It waits
     for `ranks - 1` of them: until the first one arrives, and after the last one has left.
@@ -207,7 +207,7 @@ def bubble_fraction(ranks: int, micro_batches: int, stages_per_rank: int = 1) ->
 
 
 def in_flight(name: Name, rank: int, ranks: int, micro_batches: int) -> int:
-    """Give the most micro-batches that a rank holds at once, with a stage per rank."""
+    """Return the most micro-batches that a rank holds at once, with a stage per rank."""
     return micro_batches if name == "GPipe" else min(micro_batches, ranks - rank)
 
 
@@ -298,7 +298,7 @@ def _needed(work: StageWork, stages: int) -> StageWork | None:
 
 
 def schedule_of_torch(name: str) -> type[PipelineScheduleSingle]:
-    """Give PyTorch's class for a schedule that needs no interleaving: GPipe or 1F1B."""
+    """Return PyTorch's class for a schedule that needs no interleaving: GPipe or 1F1B."""
     # Imported here: it brings torch.export and Dynamo, which take a second.
     from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 

@@ -86,7 +86,7 @@ class SelfAttention(nn.Module):
         return (weights @ value).transpose(1, 2).flatten(2)
 
     def fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Give the same by torch's scaled_dot_product_attention: (B, S, W)."""
+        """Return the same by torch's scaled_dot_product_attention: (B, S, W)."""
         shared = self.kv_heads != self.heads
         if shared and self.attention == "efficient":  # its kernel wants a key for each query
             key, value = (
@@ -206,7 +206,7 @@ class TransformerPart(nn.Module):
         return x
 
     def turns(self, length: int, x: Tensor) -> Turns:
-        """Give how far the head's numbers at each position are turned: cosines, sines (S, D)."""
+        """Return how far the head's numbers at each position are turned: cosines, sines (S, D)."""
         positions = torch.arange(length, device=x.device, dtype=torch.float32)
         pairs = torch.arange(0, self.head_size, 2, device=x.device, dtype=torch.float32)
         angles = positions[:, None] * ROTARY_BASE ** (-pairs / self.head_size)

@@ -134,7 +134,7 @@ class Sizes:
         return [*self.norm_shapes(), *qkv, *project, *self.norm_shapes(), *up, *down]
 
     def parameter_shapes(self) -> list[tuple[int, ...]]:
-        """Give all parameters, in the order of `parameters()`; a tied head is no parameter."""
+        """Return all parameters, in the order of `parameters()`; a tied head is no parameter."""
         return [
             *self.embedding_shapes(),
             *(self.layers * self.layer_shapes()),
@@ -161,7 +161,7 @@ class Sizes:
         return self.tied and self.embeds and self.predicts
 
     def parameters(self) -> int:
-        """Give how many numbers are learned."""
+        """Return how many numbers are learned."""
         return sum(tensor_bytes(shape, "int8") for shape in self.parameter_shapes())
 
 
@@ -260,15 +260,15 @@ class Run:
         return self.dtypes.compute
 
     def rows_bytes(self, width: int, dtype: str) -> int:
-        """Give a tensor (B, S, width)."""
+        """Return a tensor (B, S, width)."""
         return block_bytes(tensor_bytes((self.rows, width), dtype))
 
     def between_bytes(self, width: int, dtype: str) -> int:
-        """Give a tensor (B, S, width) between the matrices, of which a rank may have a part."""
+        """Return a tensor (B, S, width) between the matrices, of which a rank may have a part."""
         return block_bytes(tensor_bytes((self.rows // self.sequence_ranks, width), dtype))
 
     def scores_bytes(self, heads: int, dtype: str) -> int:
-        """Give a tensor (B, heads, S, S)."""
+        """Return a tensor (B, heads, S, S)."""
         return block_bytes(tensor_bytes((self.batch, heads, self.sequence, self.sequence), dtype))
 
 
@@ -297,12 +297,12 @@ Terms = Mapping[str, int]
 
 
 def parameters_bytes(sizes: Sizes, dtype: str = "float32") -> int:
-    """Give the parameters; their gradients are as large."""
+    """Return the parameters; their gradients are as large."""
     return sum(block_bytes(tensor_bytes(shape, dtype)) for shape in sizes.parameter_shapes())
 
 
 def states_bytes(sizes: Sizes, run: Run) -> int:
-    """Give what the optimizer keeps: states, and copies of the weights if any."""
+    """Return what the optimizer keeps: states, and copies of the weights if any."""
     dtype = run.dtypes.state_dtype
     parameters = [tensor_bytes(shape, dtype) for shape in sizes.parameter_shapes()]
     copies_bytes = sum(map(block_bytes, parameters)) if run.dtypes.master else 0
@@ -310,7 +310,7 @@ def states_bytes(sizes: Sizes, run: Run) -> int:
 
 
 def step_extra_bytes(sizes: Sizes, run: Run) -> int:
-    """Give what step() takes for a while: a denominator with Adam, float32 gradients for copies."""
+    """Return the temporaries of step(): a denominator in Adam, float32 gradients for copies."""
     dtype = run.dtypes.state_dtype
     parameters = [tensor_bytes(shape, dtype) for shape in sizes.parameter_shapes()]
     gradients_bytes = sum(map(block_bytes, parameters)) if run.dtypes.master else 0
@@ -320,7 +320,7 @@ def step_extra_bytes(sizes: Sizes, run: Run) -> int:
 
 
 def bytes_per_parameter(precision: str, optimizer: str = "adamw") -> dict[str, int]:
-    """Give bytes of each parameter in training, by what they are for.
+    """Return bytes of each parameter in training, by what they are for.
 
     Weights with their float32 copies, gradients, optimizer states, and the casts that autocast
     keeps of the weights of Linear layers from the forward pass to the backward pass.
@@ -351,7 +351,7 @@ def _cast_bytes(run: Run, *shapes: tuple[int, ...]) -> int:
 
 
 def norm_kept(sizes: Sizes, run: Run) -> Terms:
-    """Give what a norm keeps: its input, and float32 statistics of each row."""
+    """Return what a norm keeps: its input, and float32 statistics of each row."""
     statistics = 2 if sizes.norm == "layer" else 1
     return {
         "input": run.between_bytes(sizes.width, run.dtypes.stream),
@@ -360,7 +360,7 @@ def norm_kept(sizes: Sizes, run: Run) -> Terms:
 
 
 def core_kept(sizes: Sizes, run: Run) -> Terms:
-    """Give what is kept between attention's Linear layers, the second's input included."""
+    """Return what is kept between attention's Linear layers, the second's input included."""
     compute, heads, w = run.dtypes.compute, sizes.heads, sizes.attended_width
     attended_bytes = run.rows_bytes(w, compute)
     if run.attention in ("flash", "efficient"):
@@ -399,7 +399,7 @@ def core_kept(sizes: Sizes, run: Run) -> Terms:
 
 
 def core_inputs(sizes: Sizes, run: Run) -> Terms:
-    """Give the same where it is recomputed: only its inputs and its output are kept."""
+    """Return the same where it is recomputed: only its inputs and its output are kept."""
     return {
         "query, key, value": run.rows_bytes(sizes.qkv_width, run.dtypes.compute),
         "projection's input": run.rows_bytes(sizes.attended_width, run.dtypes.compute),
@@ -407,7 +407,7 @@ def core_inputs(sizes: Sizes, run: Run) -> Terms:
 
 
 def attention_kept(sizes: Sizes, run: Run) -> Terms:
-    """Give what the first half of a layer keeps, its norm included."""
+    """Return what the first half of a layer keeps, its norm included."""
     qkv, project, _, _ = sizes.matrices
     core = core_inputs if run.checkpointing == "selective" else core_kept
     return {
@@ -420,7 +420,7 @@ def attention_kept(sizes: Sizes, run: Run) -> Terms:
 
 
 def feed_forward_kept(sizes: Sizes, run: Run) -> Terms:
-    """Give what the second half of a layer keeps, its norm included."""
+    """Return what the second half of a layer keeps, its norm included."""
     _, _, up, down = sizes.matrices
     compute = run.dtypes.compute
     inner_bytes = run.rows_bytes(sizes.inner, compute)
@@ -442,7 +442,7 @@ def feed_forward_kept(sizes: Sizes, run: Run) -> Terms:
 
 
 def layer_terms(sizes: Sizes, run: Run) -> Terms:
-    """Give what one layer keeps while its backward pass is under way, or has not begun.
+    """Return what one layer keeps while its backward pass is under way, or has not begun.
 
     With full checkpointing that is so only for the layer that has just been recomputed; see
     `layer_kept_bytes`.
@@ -452,14 +452,14 @@ def layer_terms(sizes: Sizes, run: Run) -> Terms:
 
 
 def layer_kept_bytes(sizes: Sizes, run: Run) -> int:
-    """Give what the forward pass keeps for each layer; with full checkpointing its input alone."""
+    """Return what a layer saves for backward; with full checkpointing only its input."""
     if run.checkpointing == "full":
         return run.between_bytes(sizes.width, run.dtypes.stream)
     return sum(layer_terms(sizes, run).values())
 
 
 def embedding_kept(sizes: Sizes, run: Run) -> Terms:
-    """Give what is kept before the first layer: positions, the dropout's mask, the causal mask."""
+    """Return what is saved before the first layer: positions, dropout mask, causal mask."""
     terms = {}
     if sizes.embeds and sizes.learned_positions:
         terms["positions"] = block_bytes(tensor_bytes((run.sequence,), "int64"))
@@ -474,7 +474,7 @@ def embedding_kept(sizes: Sizes, run: Run) -> Terms:
 
 
 def head_kept(sizes: Sizes, run: Run) -> Terms:
-    """Give what is kept after the last layer, until the loss.
+    """Return what is kept after the last layer, until the loss.
 
     cross_entropy works in the dtype of the logits. Under autocast its second half, nll_loss, wants
     float32, so that the logarithms are kept twice: six bytes for each logit instead of two.
@@ -495,7 +495,7 @@ def head_kept(sizes: Sizes, run: Run) -> Terms:
 
 
 def kept_bytes(sizes: Sizes, run: Run) -> int:
-    """Give all that the forward pass keeps, the loss included; neither parameters nor inputs."""
+    """Return all that the forward pass keeps, the loss included; neither parameters nor inputs."""
     return (
         sum(embedding_kept(sizes, run).values())
         + sizes.layers * layer_kept_bytes(sizes, run)
@@ -512,7 +512,7 @@ def input_bytes(sizes: Sizes, run: Run) -> int:
 
 
 def paper_layer_terms(batch: int, sequence: int, width: int, heads: int) -> Terms:
-    """Give what arXiv 2205.05198 §4.1 counts for one layer, term by term, by the names used here.
+    """Return what arXiv 2205.05198 §4.1 counts for one layer, term by term, by the names used here.
 
     16 bit everywhere, masks of one byte. s is the sequence, b the batch, h the width and a the
     number of heads: 11 sbh + 5 as^2 b for attention, 19 sbh for feed-forward, 4 sbh for two norms.

@@ -68,7 +68,7 @@ class ExtraAllocation:
 
 
 def stages_of(*traces: Trace) -> list[str]:
-    """Give the stages that have events, in order of appearance."""
+    """Return the stages that have events, in order of appearance."""
     return list(dict.fromkeys(event.stage for trace in traces for event in trace.events))
 
 

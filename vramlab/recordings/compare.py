@@ -87,12 +87,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Tell whether everything is equal to the byte."""
+        """Return whether everything is equal to the byte."""
         return self.problem is None and not self.differing and self.skipped is None
 
     @property
     def unexplained(self) -> bool:
-        """Tell whether something differs for no known reason."""
+        """Return whether something differs for no known reason."""
         return self.problem is not None or any(n.known is None for n in self.differing)
 
     @property
@@ -101,7 +101,7 @@ class Comparison:
         return max((abs(number.relative) for number in self.numbers), default=0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what JSON can carry, in bytes."""
+        """Return what JSON can carry, in bytes."""
         return {
             "entry": self.entry,
             "equal": self.equal,

@@ -19,7 +19,7 @@ class NothingToDoError(VramlabError):
 
 
 def all_entries() -> tuple[str, ...]:
-    """Give the ids of all entries, in the order in which they are recorded."""
+    """Return the ids of all entries, in the order in which they are recorded."""
     from vramlab import zoo
     from vramlab.kernels import rules_called
     from vramlab.recordings import experiments

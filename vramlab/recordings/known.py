@@ -30,7 +30,7 @@ class KnownDifference:
     """Pattern of stages' names."""
 
     def explains(self, entry: str, stage: str, quantity: str) -> bool:
-        """Tell whether it is the reason for a difference there."""
+        """Return whether it is the reason for a difference there."""
         return (
             quantity in self.quantities
             and fnmatch.fnmatchcase(stage, self.stages)
@@ -164,7 +164,7 @@ def names_and_reasons() -> tuple[tuple[str, str, str], ...]:
 
 
 def known_difference(entry: str, stage: str, quantity: str) -> KnownDifference | None:
-    """Give the named reason for a difference, or None."""
+    """Return the named reason for a difference, or None."""
     for known in KNOWN:
         if known.explains(entry, stage, quantity):
             return known

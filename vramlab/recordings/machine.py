@@ -183,7 +183,7 @@ def _driver() -> str | None:
 
 
 def distribution_version(*names: str) -> str | None:
-    """Give the version of the first of these that is installed."""
+    """Return the version of the first of these that is installed."""
     for name in names:
         with contextlib.suppress(PackageNotFoundError):
             return version(name)

@@ -121,7 +121,7 @@ class _Observer:
 
 
 def unique_names(stages: list[StageMeasurement] | tuple[StageMeasurement, ...]) -> list[str]:
-    """Give the stages' names, with a number where a name comes again."""
+    """Return the stages' names, with a number where a name comes again."""
     seen: dict[str, int] = {}
     names = []
     for stage in stages:

@@ -51,7 +51,7 @@ class OriginReader:
         self._known: dict[tuple[str, int, str], tuple[str, str]] = {}
 
     def read(self, frames: Sequence[Mapping[str, Any]]) -> AllocationOrigin:
-        """Give the origin that frames, innermost first, tell."""
+        """Return the origin that frames, innermost first, tell."""
         ops: list[str] = []
         kernel = node = line = ""
         for frame in frames:

@@ -85,7 +85,7 @@ class RecordedEntry:
 
     @property
     def is_refused_by_torch(self) -> bool:
-        """Tell whether PyTorch ended it with an error: out of memory, or no such kernel.
+        """Return whether PyTorch ended it with an error: out of memory, or no such kernel.
 
         What the native engine has no meaning for is none of PyTorch's: its message says so. Neither
         is an object that cannot be unpickled, because no other rank has sent it.
@@ -94,7 +94,7 @@ class RecordedEntry:
         return self.status == FAILED and not ("vramlab" in error or "UnpicklingError" in error)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what JSON can carry; a stage is a list, in the order of `RecordedStage`'s fields."""
+        """Return JSON-ready data; a stage is a list in the order of `RecordedStage`'s fields."""
         data: dict[str, Any] = {"status": self.status, "seconds": self.seconds}
         if self.error is not None:
             data["error"] = self.error
@@ -196,7 +196,7 @@ class RecordingFile:
     def open_or_new(
         cls, folder: Path, machine: dict[str, Any], writer: Writer = replace_file
     ) -> RecordingFile:
-        """Give the recording of a machine in a folder, to be added to.
+        """Return the recording of a machine in a folder, to be added to.
 
         Raises:
             RecordingError: the file there is of another machine, driver or library, or is none.
@@ -223,7 +223,7 @@ class RecordingFile:
 
     @property
     def is_computed(self) -> bool:
-        """Tell whether PyTorch's host code computed it on the native engine, and no GPU did."""
+        """Return whether PyTorch's host code computed it on the native engine, and no GPU did."""
         return self.machine.get("engine") == "native"
 
     def put(
@@ -351,7 +351,7 @@ def file_stem(machine: Mapping[str, Any]) -> str:
 
 
 def trace_of(line: Mapping[str, Any]) -> Trace:
-    """Give the trace in what `read_traces` gives.
+    """Return the trace in what `read_traces` gives.
 
     Raises:
         RecordingError: it is damaged.
@@ -363,7 +363,7 @@ def trace_of(line: Mapping[str, Any]) -> Trace:
 
 
 def _beginning(name: str) -> bytes:
-    """Give what an entry's line begins with: its id comes first."""
+    """Return what an entry's line begins with: its id comes first."""
     return _json({"id": name}).removesuffix(b"}") + b","
 
 

@@ -77,11 +77,11 @@ class Trace:
     """Of each segment, where the driver put it; empty in recordings made before they were kept."""
 
     def in_stage(self, stage: str) -> tuple[TraceEvent, ...]:
-        """Give the events of one stage."""
+        """Return the events of one stage."""
         return tuple(event for event in self.events if event.stage == stage)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give columns of numbers, for JSON."""
+        """Return columns of numbers, for JSON."""
         origins: dict[AllocationOrigin, int] = {}
         data: dict[str, Any] = {
             "actions": "".join(_CODES[event.action] for event in self.events),

@@ -34,7 +34,7 @@ PROPERTY_FIELDS = {
 
 
 def gpu_model(recording: RecordingFile) -> GPUModel:
-    """Give the recorded GPU: the catalogue's, with what the recording says of this one.
+    """Return the recorded GPU: the catalogue's, with what the recording says of this one.
 
     A GPU that is not in the catalogue gets what the recording does not tell (bandwidths, FLOP/s:
     nothing that memory depends on) from the one there that is nearest in compute capability.

@@ -81,7 +81,7 @@ def _answer(entry: str, target: Target) -> dict[str, Any]:
 
 
 def as_data(measured: Any) -> dict[str, Any]:
-    """Give a `Measured` as `entry`, `trace` and `statistics`."""
+    """Return a `Measured` as `entry`, `trace` and `statistics`."""
     from vramlab.recordings.measuring import unique_names
     from vramlab.recordings.store import OK, RecordedEntry, RecordedStage
 

@@ -177,7 +177,7 @@ def summarize(
     ending: Ending,
     seconds: float,
 ) -> Summary:
-    """Tell what a program did to the memory of GPUs.
+    """Return what a program did to the memory of GPUs.
 
     Args:
         ground: where it ran.
@@ -270,7 +270,7 @@ def _library_hint(ground: Ground, error: BaseException | None) -> str | None:
 
 
 def _ran_out(error: BaseException | None) -> bool:
-    """Tell whether an exception comes from running out of memory; libraries raise their own."""
+    """Return whether an exception comes from running out of memory; libraries raise their own."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, torch.OutOfMemoryError):

@@ -48,7 +48,7 @@ class Measurement:
         self._began = time.perf_counter()
 
     def summary(self, error: BaseException | None = None) -> Summary:
-        """Say what was seen until now.
+        """Return what was seen until now.
 
         Args:
             error: what it has ended with.

@@ -102,14 +102,14 @@ class Reporter:
         self._began = time.perf_counter()
 
     def progress(self) -> str:
-        """Say how far the program is, and what it has needed; from another thread."""
+        """Describe how far the program is, and what it has needed; from another thread."""
         if self._children.count:
             return f"waiting for the processes it started ({self._children.count})"
         done = steps_done(self._watch.steps.counts)
         return f"{done}; {self._needed()} on {self._engine.gpu} (virtual)"
 
     def _needed(self) -> str:
-        """Say how much the fullest of the GPUs has needed until now."""
+        """Describe how much the fullest of the GPUs has needed until now."""
         reserved_bytes = [device.reserved_until_now_bytes for device in self._watch.devices]
         index = reserved_bytes.index(max(reserved_bytes))
         device = self._engine.devices()[index]

@@ -241,19 +241,19 @@ class Summary:
 
     @property
     def stopped(self) -> bool:
-        """Tell whether it was stopped after as many steps or seconds as were asked for."""
+        """Return whether it was stopped after as many steps or seconds as were asked for."""
         return (self.stopped_by or "").startswith("--")
 
     @property
     def is_cut_short(self) -> bool:
-        """Tell whether it ended before its time, and not after whole steps that were asked for."""
+        """Return whether the program ended early, and not after a requested number of steps."""
         if self.stopped:
             return self.counts.steps == 0
         is_own_end = self.stopped_by in (None, "os._exit") and self.error is None
         return self.status != 0 or not is_own_end
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the summary as plain dicts, lists, strings and numbers, ready for json.dump."""
+        """Return the summary as plain dicts, lists, strings and numbers, ready for json.dump."""
         devices = [
             {**asdict(device), "needed_bytes": device.needed_bytes} for device in self.devices
         ]

@@ -74,13 +74,13 @@ def try_gpus(
 
 
 def smallest_that_fits(tried: Sequence[GPUOutcome]) -> GPUOutcome | None:
-    """Give the GPU with the least memory among those on which it fits."""
+    """Return the GPU with the least memory among those on which it fits."""
     fitting = [each for each in tried if each.outcome.fits]
     return min(fitting, key=lambda each: each.gpu.total_bytes, default=None)
 
 
 def _known_from(other: GPUOutcome, gpu: GPUModel) -> GPUOutcome | None:
-    """Say from a run on another GPU how it would end on this one; None: it has to be run."""
+    """Return from a run on another GPU how it would end on this one; None: it has to be run."""
     found = other.outcome
     if other.same_as is not None or found.gpu_facts is None or found.gpu_facts & _SIZES:
         return None

@@ -103,7 +103,7 @@ def find_largest(
 
 
 def with_value(program: Sequence[str], option: str, value: int) -> list[str]:
-    """Give a program's words with this value of an option, instead of the one that counts."""
+    """Return a program's words with this value of an option, instead of the one that counts."""
     words, name = list(program), option.removesuffix("=")
     position = _last_place(words, name)
     if position is not None and words[position] == name:

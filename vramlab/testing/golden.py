@@ -32,7 +32,7 @@ _HASH_LENGTH = 12
 
 
 def golden_path(test_file: Path, name: str) -> Path:
-    """Say where the golden file of a test is: no two tests have the same.
+    """Return where the golden file of a test is: no two tests have the same.
 
     A name is written with "-" for all that a file name may not have. Where another test could be
     written so, too, as `test_f[a/b]` and `test_f[a-b]`, the first has a part of its hash besides.
@@ -54,7 +54,7 @@ def write_golden(path: Path, summary: Summary) -> None:
 
 
 def as_golden(summary: Summary) -> dict[str, Any]:
-    """Give of a report what is the same in every run."""
+    """Return of a report what is the same in every run."""
     return {
         "format": FORMAT,
         "program": summary.program,

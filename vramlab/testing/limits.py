@@ -53,7 +53,7 @@ class Limit:
             raise UnusableMark(f"{what}={text!r}: {error}; such as '<= 12 GiB'") from error
 
     def holds(self, size_bytes: int) -> bool:
-        """Tell whether a figure is within the bound."""
+        """Return whether a figure is within the bound."""
         return _COMPARISONS[self.comparison](size_bytes, self.size_bytes)
 
     def __str__(self) -> str:

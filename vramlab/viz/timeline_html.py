@@ -40,7 +40,7 @@ def timeline_html(view: TimelineView, still: str = "") -> str:
 
 
 def said_by_the_script() -> list[str]:
-    """Give what a timeline says to its reader, in English, with {} where values come."""
+    """Return what a timeline says to its reader, in English, with {} where values come."""
     return list(dict.fromkeys(words for _, words in _SAID.findall(_script())))
 
 

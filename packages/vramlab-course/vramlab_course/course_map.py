@@ -13,7 +13,7 @@ _ROOMS = Path(__file__).parent / "lessons"
 
 
 def stem_of(number: str) -> str:
-    """Give a lesson's name by its number: '02' is '02_pages_and_blocks'. Its exercise has the same.
+    """Return a lesson's name by its number, '02_pages_and_blocks' for '02'; its exercise's too.
 
     Raises:
         ValueError: there is no such lesson.
@@ -41,7 +41,7 @@ class Part:
     formulas: tuple[str, ...] = ()
 
     def stems(self) -> list[str]:
-        """Give the names of its lessons."""
+        """Return the names of its lessons."""
         return [stem_of(number) for number in self.lessons]
 
 

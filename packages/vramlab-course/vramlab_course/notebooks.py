@@ -62,7 +62,7 @@ class Delivery:
 
 
 def installed_notebooks() -> Path:
-    """Give the folder that has `lessons/` and `exercises/`: in the package, or the repository.
+    """Return the folder that has `lessons/` and `exercises/`: in the package, or the repository.
 
     Raises:
         UnusableFolder: there is neither.
@@ -153,7 +153,7 @@ def _is_as_delivered(folder: Path, name: str, delivered: dict[str, str]) -> bool
 
 
 def says(content: bytes) -> str:
-    """Give a fingerprint of what the cells of a notebook say; `content` is what its file has."""
+    """Return a fingerprint of what the cells of a notebook say; `content` is what its file has."""
     try:
         notebook: Any = json.loads(content)
         cells = [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]

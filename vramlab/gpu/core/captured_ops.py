@@ -105,7 +105,7 @@ def _written(
 
 
 def _unknown_generator(torch_version: tuple[int, int]) -> str:
-    """Say that a graph does not know a generator (CUDAGeneratorImpl.cpp of each version)."""
+    """Report that a graph does not know a generator (CUDAGeneratorImpl.cpp of each version)."""
     if torch_version < (2, 12):
         return "Attempt to increase offset for a CUDA generator not in capture mode."
     return (

@@ -503,7 +503,7 @@ class Dispatcher:
             self.machine.captures.wait_for(capture)
 
     def handle_owner(self) -> object:
-        """Say whose library handle is used: on CUDA the backward pass has a thread of its own."""
+        """Return whose library handle is used: on CUDA the backward pass has its own thread."""
         if current_graph_task_id() != -1:
             return AUTOGRAD_THREAD
         return threading.get_ident()

@@ -29,7 +29,7 @@ def device_name(tensor: torch.Tensor) -> str:
 def device_mismatch(
     func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> RuntimeError:
-    """Say that operands are on different devices, as CUDA's kernels do.
+    """Report that operands are on different devices, as CUDA's kernels do.
 
     Source: element-wise kernels check in aten/src/ATen/TensorIterator.cpp; others in the wrapper
     that torchgen writes, through c10::impl::check_and_update_common_device in
@@ -59,7 +59,7 @@ def device_mismatch(
 
 
 def other_machine(record: StorageRecord, attached: Machine) -> RuntimeError:
-    """Say that a tensor is on a GPU of another `VirtualGPU` than the one that is attached."""
+    """Report that a tensor is on a GPU of another `VirtualGPU` than the one that is attached."""
     assert record.machine is not None
     return RuntimeError(
         f"a tensor of VirtualGPU({record.machine.devices[0].model.name!r}) is used while "
@@ -81,7 +81,7 @@ _DELEGATES = {
 
 
 def iterates(func: OpOverload) -> bool:
-    """Tell whether an op's CUDA kernel is TensorIterator's, which takes CPU scalars as operands."""
+    """Return whether an op's CUDA kernel uses TensorIterator, which accepts CPU scalars."""
     name = _plain_name(func).removesuffix("_")
     if name in _ITERATES or name.startswith("_foreach_"):
         return True
@@ -108,7 +108,7 @@ def _operands(
 def is_written_to(
     tensor: torch.Tensor, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> bool:
-    """Tell whether `tensor` is what the op changes, not an operand."""
+    """Return whether `tensor` is what the op changes, not an operand."""
     if not schema_of(func).is_mutable:
         return False
     arguments = schema_of(func).arguments
@@ -193,7 +193,7 @@ def _wrapper(func: OpOverload) -> str:
 
 
 def no_kernel(func: OpOverload, error: Exception) -> UnsupportedOnVirtualGPU:
-    """Say that an op has no model, so that it is not counted as zero."""
+    """Report that an op has no model, so that it is not counted as zero."""
     return UnsupportedOnVirtualGPU(
         f"{func} is not modelled by the virtual GPU: PyTorch has no shape rule for it "
         f"({_first_line(error)}). Replace the op, run this part on the host (.cpu() first), use "
@@ -202,7 +202,7 @@ def no_kernel(func: OpOverload, error: Exception) -> UnsupportedOnVirtualGPU:
 
 
 def no_values(what: str, tensor: torch.Tensor | None = None) -> NoValuesError:
-    """Say that a value was read that does not exist."""
+    """Report that a value was read that does not exist."""
     of = ""
     if tensor is not None:
         of = f" of a {tensor.dtype} tensor of shape {tuple(tensor.shape)} on {device_name(tensor)}"

@@ -125,7 +125,7 @@ class VirtualDevice:
         return self.memory.used_by_process_bytes
 
     def lacks_workspace(self, workspace: Workspace, thread: object, stream: int) -> bool:
-        """Tell whether the handle of `thread` keeps none as large as this one for `stream`."""
+        """Return whether the handle of `thread` keeps none as large as this one for `stream`."""
         kept = self._workspaces.get((workspace.pool, self.handles.reserve(thread), stream))
         return workspace.size_bytes > (0 if kept is None else kept.requested_bytes)
 

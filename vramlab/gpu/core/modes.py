@@ -220,7 +220,7 @@ def _leave_all_dispatch_modes() -> list[tuple[TorchDispatchMode, Callable[[], ob
 
 
 def _found_no_other(mode: TorchDispatchMode) -> bool:
-    """Tell whether a mode was entered while there was no other."""
+    """Return whether a mode was entered while there was no other."""
     return False in getattr(mode, "old_dispatch_mode_flags", ())
 
 

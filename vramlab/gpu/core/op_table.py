@@ -205,7 +205,7 @@ def _decorator(part: str) -> Decorator:
 
 
 def _is_composite(func: OpOverload) -> bool:
-    """Tell whether C++ has one function for all devices, and none of the CPU's own."""
+    """Return whether C++ has one function for all devices, and none of the CPU's own."""
     return (
         func.namespace != "prim"  # questions to a tensor; C++ has no functions for them
         and func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
@@ -237,7 +237,7 @@ def written_by(spec: OpSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def is_written(argument: Any) -> bool:
-    """Tell whether an op writes to an argument of its schema."""
+    """Return whether an op writes to an argument of its schema."""
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 

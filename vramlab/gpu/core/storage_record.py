@@ -119,12 +119,12 @@ def mark_as_host(tensor: torch.Tensor) -> StorageRecord:
 
 @cache
 def wraps(tensor_type: type) -> bool:
-    """Tell whether tensors of a type wrap others, and ops on them become ops on those."""
+    """Return whether tensors of a type wrap others, and ops on them become ops on those."""
     return hasattr(tensor_type, "__tensor_flatten__")
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor's elements can be read: not meta, nor overwritten by unknown ones."""
+    """Return whether a tensor's elements can be read: not meta, nor overwritten by unknown ones."""
     if tensor.is_meta:
         return False
     record = record_of(tensor)

@@ -234,5 +234,5 @@ def _is_eligible(arg: Any) -> bool:
 
 
 def _is_listed(func: OpOverload) -> bool:
-    """Tell whether the installed PyTorch has the op on autocast's lists."""
+    """Return whether the installed PyTorch has the op on autocast's lists."""
     return bool(dispatch_has_kernel_for_dispatch_key(func.name(), "AutocastCUDA"))

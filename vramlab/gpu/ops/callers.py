@@ -39,7 +39,7 @@ class Caller:
     why: str
 
     def is_one(self, code: CodeType) -> bool:
-        """Tell whether code is the caller's."""
+        """Return whether code is the caller's."""
         if self.function:
             return code is _code(self.module, self.function)
         return self.module in sys.modules and code.co_filename.startswith(_folder(self.module))

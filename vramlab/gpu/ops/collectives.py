@@ -101,7 +101,7 @@ def receive_new(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 
 @handler("_c10d_functional.wait_tensor.default")
 def wait(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """Give the tensor itself, once it is there. For meta tensors PyTorch makes another.
+    """Return the tensor itself, once it is there. For meta tensors PyTorch makes another.
 
     Source: `wait_tensor` in torch/csrc/distributed/c10d/Functional.cpp, PyTorch 2.13.
     """

@@ -142,7 +142,7 @@ def pin_memory(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any)
 
 @handler("aten.is_pinned.default")
 def is_pinned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Tell whether a host tensor is page-locked."""
+    """Return whether a host tensor is page-locked."""
     record = record_of(args[0])
     return record is not None and record.pinned
 

@@ -139,7 +139,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Give the backend that CUDA chooses (`sdpa.py`)."""
+    """Return the backend that CUDA chooses (`sdpa.py`)."""
     call = AttentionCall(
         query=query,
         key=key,

@@ -47,7 +47,7 @@ def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any
 
 
 def _accumulates(args: Any, kwargs: Any) -> bool:
-    """Tell whether the engine asks for a sum, and may have it in the first operand."""
+    """Return whether the engine asks for a sum, and may have it in the first operand."""
     if kwargs or is_in_path() or torch.is_grad_enabled() or not _node():
         return False
     first, second = args[:2]
@@ -105,7 +105,7 @@ _OP = AllocationMode.__torch_dispatch__.__code__
 
 
 def _engine_asks() -> bool:
-    """Tell whether the engine itself called the op that is running, not Python code in between."""
+    """Return whether the engine itself called the running op, without Python code between."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _OP:
         frame = frame.f_back

@@ -56,7 +56,7 @@ def scaled_mm(
 
 
 def _on_meta(argument: Any) -> Any:
-    """Give the same tensor without values; anything else as it is."""
+    """Return the same tensor without values; anything else as it is."""
     if not isinstance(argument, Tensor):
         return argument
     size, stride = argument.size(), argument.stride()

@@ -208,7 +208,7 @@ def fill_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> t
 
 @handler("aten.equal.default", "aten.allclose.default")
 def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Answer `torch.equal` and `torch.allclose`: shapes decide where they differ."""
+    """Return `torch.equal` and `torch.allclose`: shapes decide where they differ."""
     left, right = args[:2]
     _compare(dispatcher, func, args, kwargs)
     dispatcher.host_waits_for(left)
@@ -242,7 +242,7 @@ def _compare(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -
 
 @handler("aten._nested_tensor_from_mask_left_aligned.default")
 def left_aligned(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Tell whether a mask pads at the end only, so that nn.TransformerEncoder may cut it off.
+    """Return whether a mask pads at the end only, so that nn.TransformerEncoder may cut it off.
 
     What is cut off, the values say. Without them, it stays.
     """

@@ -48,7 +48,7 @@ def _refusing(compile: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _names_cuda(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether sources are named as CUDA's are."""
+    """Return whether sources are named as CUDA's are."""
     given = [*args[1:2], kwargs.get("sources", ())]
     paths = [path for each in given for path in ([each] if isinstance(each, str) else each)]
     return any(str(path).endswith((".cu", ".cuh")) for path in paths)

@@ -81,6 +81,6 @@ def _dynamo() -> Any:
 
 
 def _has_settings() -> bool:
-    """Tell whether somebody has set something in Dynamo's `config`, which has to last."""
+    """Return whether somebody has set something in Dynamo's `config`, which has to last."""
     config = sys.modules.get(f"{DYNAMO}.config")
     return config is not None and bool(config.codegen_config())

@@ -171,7 +171,7 @@ def _as_id(given: Sequence[int]) -> PoolId:
 
 
 def _thread() -> object:
-    """Say which thread allocates: on CUDA the backward pass has one of its own."""
+    """Return which thread allocates: on CUDA the backward pass has one of its own."""
     return threading.get_ident() if current_graph_task_id() == -1 else AUTOGRAD_THREAD
 
 

@@ -110,7 +110,7 @@ def rebuild(
 
 
 def _device_for(location: str) -> torch.device:
-    """Tell where torch.load puts what was at `location`."""
+    """Return where torch.load puts what was at `location`."""
     wanted = _loading.map_location
     if isinstance(wanted, Mapping):
         wanted = wanted.get(location, location)

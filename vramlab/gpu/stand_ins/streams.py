@@ -157,7 +157,7 @@ def stream_and_event_types(machine: Machine) -> tuple[type, type]:
                 machine.captures.join(stream.stream_id, self._capture)
 
         def query(self) -> bool:
-            """Tell whether the event has happened: always."""
+            """Return whether the event has happened: always."""
             self.synchronize()
             return True
 

@@ -172,7 +172,7 @@ class TensorOverrides:
         return torch.device(*args, **kwargs)
 
     def parse_to(self, *args: Any, **kwargs: Any) -> Any:
-        """Give what `Module.to` reads its arguments with."""
+        """Return what `Module.to` reads its arguments with."""
         if args and isinstance(args[0], int):
             args = (_cuda(args[0]), *args[1:])
         return parse_to(*args, **kwargs)

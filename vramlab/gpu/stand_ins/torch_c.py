@@ -115,7 +115,7 @@ def _missing(name: str) -> Any:
 
 
 def is_safe_without_gpu(name: str) -> bool:
-    """Tell whether PyTorch's own C function can be left where it is."""
+    """Return whether PyTorch's own C function can be left where it is."""
     return any(word in name for word in _SAFE_WITHOUT_GPU)
 
 
@@ -227,7 +227,7 @@ class CLayer:
         return VERSIONS[max(known, default=min(VERSIONS))]
 
     def _is_acceptable(self, tensor: torch.Tensor) -> bool:
-        """Tell whether cuDNN takes such tensors, as on a GPU; not where the CPU computes values."""
+        """Return whether cuDNN takes such tensors; not if the CPU computes values."""
         cudnn = torch.backends.cudnn
         known = cudnn.enabled and tensor.dtype in cudnn.CUDNN_TENSOR_DTYPES
         return known and tensor.is_cuda and not self._has_values

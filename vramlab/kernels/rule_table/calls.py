@@ -152,5 +152,5 @@ class Several:
 
 
 def zeros(*shape: int, dtype: torch.dtype = F32, layout: str = "contiguous") -> Zeros:
-    """Say which zeros to make; see `Zeros`."""
+    """Return which zeros to make; see `Zeros`."""
     return Zeros(shape, dtype, layout)

@@ -69,7 +69,7 @@ def flat_stride(tensor: Tensor) -> int | None:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Tell whether a tensor's numbers fill their memory, in any order of dimensions."""
+    """Return whether a tensor's numbers fill their memory, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

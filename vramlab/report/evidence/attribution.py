@@ -14,5 +14,5 @@ from vramlab.report.evidence.peak import LiveBlock
 
 
 def category_of(block: LiveBlock) -> Category:
-    """Say what one block is, as far as the run has told until now."""
+    """Return what one block is, as far as the run has told until now."""
     return block.owner or Category.TEMPORARIES

@@ -46,7 +46,7 @@ class HistoryOrigins:
         self._stacks: dict[tuple[int, ...], _Stack] = {}
 
     def read(self, entry: Mapping[str, Any], backward: Place | None) -> BlockOrigin:
-        """Give the origin of an allocation.
+        """Return the origin of an allocation.
 
         Args:
             entry: of the history.
@@ -97,7 +97,7 @@ def place_of(frames: Sequence[Mapping[str, Any]]) -> Place:
 
 @cache
 def _is_factory(name: str) -> bool:
-    """Tell whether an op, such as `randint_low`, makes a tensor of none."""
+    """Return whether an op, such as `randint_low`, makes a tensor of none."""
     for cut in (*(at for at, letter in enumerate(name) if letter == "_"), len(name)):
         packet = getattr(torch.ops.aten, name[:cut], None) if name[:cut] else None
         overload = getattr(packet, name[cut + 1 :] or "default", None)

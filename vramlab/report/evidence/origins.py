@@ -119,7 +119,7 @@ class Origins(Observer):
     def _brings_data(
         self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Tell whether an op puts new data on a GPU: a copy from the host, a factory's result."""
+        """Return whether an op puts new data on a GPU: a copy from the host, a factory's result."""
         device = kwargs.get("device")
         if device is None or device.type != "cuda":
             return False

@@ -302,7 +302,7 @@ class ProgramHistory:
 
 
 def _frames(frames: Sequence[Mapping[str, Any]], has_all: bool | None) -> list[Mapping[str, Any]]:
-    """Give the frames that a program would find: all, those of Python, or none."""
+    """Return the frames that a program would find: all, those of Python, or none."""
     if has_all is None:
         return []
     return [each for each in frames if has_all or each["filename"].endswith((".py", ">"))]

@@ -64,7 +64,7 @@ class StagePeaks:
             self._open[-1] = replace(outer, peak_bytes=self._peak_bytes)
 
     def uses(self) -> tuple[StageUse, ...]:
-        """Give each stage, in the order of first ends; one that goes on counts as it is now."""
+        """Return each stage, in the order of first ends; one that goes on counts as it is now."""
         ended = dict(self._ended)
         for stage in self._open:
             ended.setdefault(stage.name, stage)

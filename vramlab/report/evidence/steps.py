@@ -126,7 +126,7 @@ class Steps:
 
 
 def _adds_to_gradients(tensors: Sequence[Any]) -> bool:
-    """Tell whether a backward pass adds to gradients that are neither None nor zero.
+    """Return whether a backward pass adds to gradients that are neither None nor zero.
 
     One leaf of the graph answers for all.
     """

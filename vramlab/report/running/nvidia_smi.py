@@ -78,7 +78,7 @@ _PROCESS_FIELDS: dict[str, Callable[[int], str]] = {
 
 
 def smi_command(args: Any) -> Any:
-    """Give a command that prints what nvidia-smi would; None: it is another one, or it is there.
+    """Return a command that prints what nvidia-smi would; None: it is another one, or it is there.
 
     Args:
         args: the words of a command, or a line for a shell, as `subprocess.Popen` gets them.

@@ -97,7 +97,7 @@ class Program:
 
 
 def _stopped(by: Stopped) -> dict[str, Any]:
-    """Say how a program was stopped; nothing of it is kept alive."""
+    """Return how a program was stopped; nothing of it is kept alive."""
     return {"status": by.status, "stopped_by": by.by, "stopped": by.with_traceback(None)}
 
 

@@ -88,7 +88,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 def asked_for(
     arguments: argparse.Namespace, course: Course
 ) -> tuple[set[str], Layout | None, str | None]:
-    """Give the assignments there are, and what the command line says of a source."""
+    """Return the assignments there are, and what the command line says of a source."""
     from vramlab_classroom.judge.exercises import exercise_names, find_exercise
     from vramlab_classroom.lms.submission_names import Layout
 

@@ -145,7 +145,7 @@ class StartAndProgress(Progress):
 
 
 def summary(outcome: ClassOutcome) -> str:
-    """Say what came of a run, and what a human has to look at."""
+    """Describe what came of a run, and what a human has to look at."""
     submissions = "submission" if outcome.graded == 1 else "submissions"
     line = f"graded {outcome.graded} {submissions} in {_duration(outcome.seconds)}"
     if outcome.graded and outcome.seconds:

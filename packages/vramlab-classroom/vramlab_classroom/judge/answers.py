@@ -153,7 +153,7 @@ def _mentions(cell: str, name: str) -> bool:
 
 
 def _where(error: SyntaxError | ValueError, cell: str, number: int) -> str:
-    """Say what is wrong with a cell, and where: by its first line, since numbers change."""
+    """Describe what is wrong with a cell, and where: by its first line, since numbers change."""
     lines = cell.splitlines() or [""]
     first = next((line.strip() for line in lines if line.strip()), "")
     place = f"code cell {number}, which begins with: {_cut(first)}"
@@ -204,7 +204,7 @@ def _statements(source: str) -> Sequence[Statement]:
 
 
 def _is_for_the_shell(node: ast.stmt) -> bool:
-    """Tell whether a statement is a magic, or takes what one gives."""
+    """Return whether a statement is a magic, or takes what one gives."""
     value = getattr(node, "value", None)
     return isinstance(value, ast.Call) and ast.unparse(value).startswith(f"{SHELL}()")
 
@@ -252,7 +252,7 @@ def _package(node: ast.stmt) -> str:
 
 
 def _only_binds(node: ast.stmt) -> bool:
-    """Tell whether a statement gives names values, and does nothing to what it reads for it."""
+    """Return whether a statement gives names values, and does nothing to what it reads for it."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
@@ -263,7 +263,7 @@ def _only_binds(node: ast.stmt) -> bool:
 
 
 def _run_by_definition(node: ast.stmt) -> list[ast.expr]:
-    """Give what a definition calls itself: decorators, and what makes a class of its bases."""
+    """Return what a definition calls itself: decorators, and what makes a class of its bases."""
     calls = [
         each if isinstance(each, ast.Call) else ast.Call(each, [], [])
         for each in getattr(node, "decorator_list", [])
@@ -272,7 +272,7 @@ def _run_by_definition(node: ast.stmt) -> list[ast.expr]:
 
 
 def _changed_by(node: ast.stmt, names: frozenset[str]) -> Iterator[str]:
-    """Give the global names that the functions of a definition write into, or call methods of.
+    """Yield the global names that the functions of a definition write into, or call methods of.
 
     A class that does something for each that derives from it is changed by those.
     """
@@ -287,7 +287,7 @@ def _changed_by(node: ast.stmt, names: frozenset[str]) -> Iterator[str]:
 
 
 def _read_at_once(node: ast.AST) -> Iterator[str]:
-    """Give the names that a statement reads outside of the bodies of functions."""
+    """Yield the names that a statement reads outside of the bodies of functions."""
     bodies = node.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
     for each in ast.iter_child_nodes(node):
         if each not in bodies:
@@ -299,7 +299,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _touched(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Give the names that a statement writes into, whose methods it calls, or that it gives on.
+    """Yield the names that a statement writes into, whose methods it calls, or that it gives on.
 
     With each, the name that it calls for it, or "".
     """
@@ -322,7 +322,7 @@ def _root(node: ast.AST) -> Iterator[str]:
 
 
 def _only_shows(node: ast.stmt) -> bool:
-    """Tell whether a statement prints, checks or asserts, in a loop perhaps, and nothing else."""
+    """Return whether a statement prints, checks or asserts, in a loop perhaps, and nothing else."""
     match node:
         case ast.Assert() | ast.Pass():
             return True
@@ -338,7 +338,7 @@ def _shows(call: ast.Call) -> bool:
 
 
 def _bound_as_global(table: symtable.SymbolTable) -> Iterator[str]:
-    """Give the names that functions of a statement declare global and bind: calls will do it."""
+    """Yield the names that functions of a statement declare global and bind: calls will do it."""
     for child in table.get_children():
         for symbol in child.get_symbols():
             if symbol.is_declared_global() and _is_bound(symbol):

@@ -67,7 +67,7 @@ def find_exercise(name: str) -> Exercise:
 
 
 def is_short_for(word: str, name: str) -> bool:
-    """Tell whether a word is the number of an exercise (`02`, `2`) or the letter of a workshop."""
+    """Return whether a word is an exercise's number (`02`, `2`) or a workshop's letter."""
     if name.startswith(WORKSHOP):
         return word.lower() == name.removeprefix(WORKSHOP).partition("_")[0]
     number = name.partition("_")[0]

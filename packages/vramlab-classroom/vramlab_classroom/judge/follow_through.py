@@ -79,7 +79,7 @@ def right_alone(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def better_of(own: Verdict, following: Verdict, replaced: Sequence[str]) -> Verdict:
-    """Give the verdict that counts.
+    """Return the verdict that counts.
 
     Args:
         own: on the answer as it is.

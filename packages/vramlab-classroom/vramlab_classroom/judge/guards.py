@@ -154,7 +154,7 @@ def _harmless_class(value: type) -> type:
 
 
 def writable(owner: Any, name: str) -> Any:
-    """Give an object that an answer may set an attribute of.
+    """Return an object that an answer may set an attribute of.
 
     Raises:
         NotAllowed: it may not.
@@ -184,7 +184,7 @@ def _check_name(owner: Any, name: str) -> None:
 
 
 def is_special(name: str) -> bool:
-    """Tell whether a name is one of Python's own: `__name__`."""
+    """Return whether a name is one of Python's own: `__name__`."""
     return name.startswith("__") and name.endswith("__")
 
 
@@ -262,7 +262,7 @@ def delattr_(owner: Any, name: str) -> None:
 
 
 def _setter(owner: Any, name: str) -> Callable[..., None]:
-    """Give `object.__setattr__` or `super().__setattr__`, by the rules of `writable`."""
+    """Return `object.__setattr__` or `super().__setattr__`, by the rules of `writable`."""
 
     def change(*given: Any) -> None:
         target, attribute = given[:2] if isinstance(owner, type) else (owner, given[0])
@@ -275,7 +275,7 @@ def _setter(owner: Any, name: str) -> Callable[..., None]:
 
 
 def _constructor(owner: type, name: str) -> Callable[..., Any]:
-    """Give `Base.__init__` or `Base.__new__`, for objects and classes of the answer."""
+    """Return `Base.__init__` or `Base.__new__`, for objects and classes of the answer."""
 
     def construct(target: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_own(target):
@@ -328,7 +328,7 @@ def _format_of(owner: Any, name: str) -> Callable[..., str]:
 
 
 def own_classes_only(decorator: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a decorator, which writes to the class it is given, for classes of the answer."""
+    """Return a decorator, which writes to the class it is given, for classes of the answer."""
 
     def decorate(target: type | None = None, /, **options: Any) -> Any:
         if target is None:

@@ -54,7 +54,7 @@ def _more(task: Task, random: Random) -> Iterator[Config]:
 def passing(
     mistakes: tuple[Mistake, ...] | list[Mistake], measured: list[Measured]
 ) -> list[Mistake]:
-    """Give the mistakes that answer every one of some measured cases right."""
+    """Return the mistakes that answer every one of some measured cases right."""
     return [
         mistake
         for mistake in mistakes

@@ -80,7 +80,7 @@ class JobDied(JobPoolError):
         of memory."""
 
     def as_problem(self) -> Mapping[str, Any]:
-        """Give the problem of the answer that has ended its process.
+        """Return the problem of the answer that has ended its process.
 
         Raises:
             JobDied: it may have been the machine.
@@ -343,7 +343,7 @@ def _any_reply() -> Iterator[None]:
 
 
 def neutral_environment() -> dict[str, str]:
-    """Give the variables that a pool gets: a grade depends on no machine.
+    """Return the variables that a pool gets: a grade depends on no machine.
 
     The few that interpreters and sandboxes need, so neither settings that change what is measured
     nor anybody's passwords. No library of this machine's is asked (docs/native.md tells of

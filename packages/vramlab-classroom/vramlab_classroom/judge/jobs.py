@@ -107,7 +107,7 @@ def _checked_truth(task: Task, truth: int | str) -> int | str:
 
 
 def find(task: str, cells: Sequence[str], rights: Mapping[str, str]) -> Reply:
-    """Give the `source` of the answer to a task, or the `problem` that there is with it.
+    """Return the `source` of the answer to a task, or the `problem` that there is with it.
 
     Besides, what `find_following` gives.
     """
@@ -153,7 +153,7 @@ def _trial(task: Task, source: str, config: Mapping[str, Any]) -> Reply:
 
 
 def _bind_later(task: Fix, source: str) -> Reply:
-    """Give a function that calls the answer, and binds it when it is called for the first time.
+    """Return a function that calls the answer, and binds it when it is called for the first time.
 
     So what an answer's cells do at the top level is done in the run that is looked at, where work
     and memory count; and on ranks, in each rank's process.
@@ -172,7 +172,7 @@ def _bind_later(task: Fix, source: str) -> Reply:
 
 
 def _bind(task: Fix, source: str) -> Reply:
-    """Give the object that the answer binds, or the problem that it has."""
+    """Return the object that the answer binds, or the problem that it has."""
     absent = task.without if isinstance(task, Workshop) else ()
     try:
         return {"answer": load(source, vocabulary().without(absent))[task.name]}

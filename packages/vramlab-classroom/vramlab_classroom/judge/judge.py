@@ -56,7 +56,7 @@ class Judge:
         self._visible: Judge | None = None
 
     def variant(self, name: str) -> Judge:
-        """Give a judge with hidden cases of its own, who has the visible ones from this one.
+        """Return a judge with hidden cases of its own, who has the visible ones from this one.
 
         Args:
             name: of the variant, such as a student's; the same name gives the same cases.
@@ -155,7 +155,7 @@ class Judge:
         return self._verdicts[key]
 
     def _told(self, task: Task, judged: Callable[[], Verdict]) -> Verdict:
-        """Give a verdict, also if the pool did not come to one."""
+        """Return a verdict, also if the pool did not come to one."""
         try:
             return judged()
         except JobLate as late:
@@ -173,7 +173,7 @@ class Judge:
         return self._judge_answers(exercise, task, source)
 
     def arguments(self, exercise: Exercise, name: str) -> Mapping[str, Any]:
-        """Give what a task's first visible case shows, or passes to the learner's function."""
+        """Return what a task's first visible case shows, or passes to the learner's function."""
         task = exercise.task(name)
         arguments: Mapping[str, Any] = self._truth(exercise, task, task.visible[0])["arguments"]
         return arguments
@@ -361,7 +361,7 @@ def _show_config(config: Config) -> str:
 
 @cache
 def shared_judge(seed: str | None = None, command: tuple[str, ...] = ()) -> Judge:
-    """Give this process's judge for a seed, so that nothing is measured, or started, twice.
+    """Return this process's judge for a seed, so that nothing is measured, or started, twice.
 
     Args:
         seed: see `Judge`.

@@ -85,7 +85,7 @@ def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> Mistakes:
 
 
 def instead(answer: Callable[..., str], said: Mapping[str, str]) -> Callable[..., str]:
-    """Answer what `answer` does, but take some of its answers for others.
+    """Return what `answer` does, but take some of its answers for others.
 
     Args:
         answer: the reference answer.

@@ -41,7 +41,7 @@ def check(exercise: str, task: str) -> None:
 
 
 def evidence(exercise: str, task: str) -> Mapping[str, Any]:
-    """Give the evidence of a Diagnose task's first visible case.
+    """Return the evidence of a Diagnose task's first visible case.
 
     Returns:
         What the learner's function is called with, by argument name.

@@ -18,13 +18,13 @@ Cell = dict[str, Any]
 
 
 def grade_id(cell: Cell) -> str | None:
-    """Give nbgrader's name of a cell, if it has one."""
+    """Return nbgrader's name of a cell, if it has one."""
     name = cell["metadata"].get("nbgrader", {}).get("grade_id")
     return name if isinstance(name, str) else None
 
 
 def tested_task(cell: Cell) -> str | None:
-    """Give the name of the task that a cell tests, if it tests one."""
+    """Return the name of the task that a cell tests, if it tests one."""
     name = grade_id(cell)
     if cell["cell_type"] == "code" and name and name.endswith(TEST_SUFFIX):
         return name.removesuffix(TEST_SUFFIX)
@@ -32,12 +32,12 @@ def tested_task(cell: Cell) -> str | None:
 
 
 def is_read_by_hand(name: str) -> bool:
-    """Tell whether a graded cell waits for a human, by its name: whatever is no test does."""
+    """Return whether a graded cell waits for a human, by its name: whatever is no test does."""
     return not name.endswith(TEST_SUFFIX)
 
 
 def tasks_with_cells(notebook: Mapping[str, Any]) -> Iterator[tuple[str, Cell, list[str]]]:
-    """Give each tested task, its test cell, and the sources of the code cells above that."""
+    """Yield each tested task, its test cell, and the sources of the code cells above that."""
     above: list[str] = []
     for cell in notebook["cells"]:
         task = tested_task(cell)

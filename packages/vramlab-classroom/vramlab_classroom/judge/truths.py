@@ -29,7 +29,7 @@ class SharedTruths:
         self._folder = folder
 
     def find(self, key: str) -> Truth | None:
-        """Give a truth that was measured, if it was."""
+        """Return a truth that was measured, if it was."""
         try:
             found: Truth = json.loads(self._file(key).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -37,7 +37,7 @@ class SharedTruths:
         return found
 
     def claim(self, key: str) -> bool:
-        """Tell whether it is on the caller to measure: true for the first who asks."""
+        """Return whether it is on the caller to measure: true for the first who asks."""
         try:
             os.close(os.open(self._claim(key), os.O_CREAT | os.O_EXCL, 0o600))
         except OSError:

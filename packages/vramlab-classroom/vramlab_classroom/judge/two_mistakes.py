@@ -73,7 +73,7 @@ def _shows(mistake: Mistake, tries: Sequence[Try]) -> bool:
 
 
 def lead_on(both: Pair, tries: Sequence[Try], cases: Sequence[CaseResult]) -> str:
-    """Say that there are two mistakes, and ask about one where it shows alone."""
+    """Report that there are two mistakes, and ask about one where it shows alone."""
     wrong = [
         (each, case)
         for each, case in zip(tries, cases, strict=True)

@@ -74,7 +74,7 @@ class CaseResult:
         return self.evidence or in_short(self.config)
 
     def as_data(self) -> dict[str, Any]:
-        """Give it as what JSON can carry."""
+        """Return it as what JSON can carry."""
         return {**asdict(self), "config": dict(self.config)}
 
     @classmethod
@@ -122,7 +122,7 @@ class Verdict:
         return Spent(sum(one.size_bytes for one in each), sum(one.steps for one in each))
 
     def as_data(self) -> dict[str, Any]:
-        """Give it as what JSON can carry; the grade by its name (`PASSED`)."""
+        """Return it as what JSON can carry; the grade by its name (`PASSED`)."""
         return {
             "task": self.task,
             "points": self.points,
@@ -196,7 +196,7 @@ class Verdict:
 
 
 def reason_in(comment: str, task: str) -> str:
-    """Give why a task has no score: a verdict as text, without the headline that says only that."""
+    """Return why a task has no score: the verdict as text, without its headline."""
     headline, _, rest = comment.partition("\n")
     return rest if rest and headline == f"{task}: {Grade.UNGRADED.value}" else comment
 

@@ -47,7 +47,7 @@ class _Scale:
     end: float
 
     def px(self, value: int) -> float:
-        """Give the length of a bar; what lies outside of the axis ends at its edge."""
+        """Return the length of a bar; what lies outside of the axis ends at its edge."""
         # Whole numbers first: an answer may be larger than any float.
         clipped = min(max(value, 0), int(self.end * self.unit) + 1)
         return min(_BARS_PX * clipped / (self.end * self.unit), float(_BARS_PX))
@@ -151,7 +151,7 @@ def _draw_axis(svg: ElementTree.Element, scale: _Scale, bottom_px: float) -> Non
 
 
 def _ticks(end: float) -> list[float]:
-    """Give three to six round numbers from 0 to `end`."""
+    """Return three to six round numbers from 0 to `end`."""
     power = 10.0 ** math.floor(math.log10(end / 5))
     step = next(each * power for each in (1, 2, 5, 10) if each * power * 5 >= end)
     return [step * count for count in range(math.floor(end / step) + 1)]

@@ -138,7 +138,7 @@ class Vocabulary:
         return self.facade(bound)
 
     def facade(self, module: str) -> Facade:
-        """Give what an answer gets for a module, or refuse.
+        """Return what an answer gets for a module, or refuse.
 
         An import of an absent module is let pass: it may be unused. It has no names.
         """
@@ -147,7 +147,7 @@ class Vocabulary:
         return Facade(partial(self._look_up, module))
 
     def without(self, modules: tuple[str, ...]) -> Vocabulary:
-        """Give the same without some modules, and without all that is in them."""
+        """Return the same without some modules, and without all that is in them."""
         left = {name: words for name, words in self.modules.items() if not _within(name, modules)}
         return replace(self, modules=left, absent=modules)
 
@@ -155,7 +155,7 @@ class Vocabulary:
         return any(known == module or known.startswith(f"{module}.") for known in self.modules)
 
     def _look_up(self, module: str, name: str) -> Any:
-        """Give a name of a module: when it is used, since virtual GPUs replace some of torch's."""
+        """Look up a name of a module when it is used: virtual GPUs replace some of torch's."""
         if self._has_module(f"{module}.{name}"):
             return self.facade(f"{module}.{name}")
         if name in self.modules.get(module, ()):
@@ -203,7 +203,7 @@ SAFER: Mapping[str, Any] = {
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Give what a repaired program may use.
+    """Return what a repaired program may use.
 
     Source of the lists: the installed Python, NumPy and torch themselves, so that a function added
     there is there.

@@ -248,7 +248,7 @@ def _by_assignment(
 
 
 def _keys(title: str) -> Iterator[str]:
-    """Give what an assignment may be called if a file is: with every sign of a copy, then without.
+    """Yield what an assignment may be called if a file is: with every sign of a copy, then without.
 
     An assignment can be called `lab-1` itself.
     """
@@ -307,7 +307,7 @@ def _take(handed_in: HandedIn, destination: Destination, *, overwrite: bool) -> 
 
 
 def _stamp(handed_in: HandedIn, due: datetime | None) -> datetime:
-    """Tell when it was handed in, UTC.
+    """Return when it was handed in, UTC.
 
     A download of an LMS has the times at which it was made. So what the LMS does not call late
     counts as handed in by the due date, and what it does as a second after that: late, and nobody

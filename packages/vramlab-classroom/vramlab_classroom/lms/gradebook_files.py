@@ -196,7 +196,7 @@ def _as_number(text: str) -> float | None:
 
 
 def _canvas_keys(row: Row) -> list[str]:
-    """Give what a student may be known by here, the surest first."""
+    """Return what a student may be known by here, the surest first."""
     login = row.get("SIS Login ID", "")
     name = row.get("Student") or f"{row.get('LastName', '')}{row.get('FirstName', '')}"
     collected = canvas_id(name, row["ID"].strip())
@@ -204,7 +204,7 @@ def _canvas_keys(row: Row) -> list[str]:
 
 
 def _moodle_keys(row: Row) -> list[str]:
-    """Give what a student may be known by here, the surest first.
+    """Return what a student may be known by here, the surest first.
 
     Moodle numbers its participants again for each assignment, so a number tells two students of one
     name apart only where it is part of their ids.
@@ -236,7 +236,7 @@ def _fill(scores: Sequence[Score], rows: Sequence[Row], column: str, keys: Keys)
 
 
 def _by_name(scores: Sequence[Score]) -> dict[str, Score]:
-    """Give each score by all that its student is known by; the surest names win."""
+    """Return each score by all that its student is known by; the surest names win."""
     return {
         name.casefold(): score
         for names in ("email", "student", "lms_id")

@@ -28,7 +28,7 @@ def student_id(name: str) -> str:
 
 
 def is_safe_id(name: str) -> bool:
-    """Tell whether a name can be a student's id as it is."""
+    """Return whether a name can be a student's id as it is."""
     return bool(name) and name == _kept(name)
 
 

@@ -61,7 +61,7 @@ class Origin:
 
 
 def find_layout(paths: Sequence[PurePosixPath]) -> Layout:
-    """Tell by the places of notebooks where they come from.
+    """Return by the places of notebooks where they come from.
 
     A single name shows nothing, since students choose names, too: most of them have to agree.
     """
@@ -76,7 +76,7 @@ def find_layout(paths: Sequence[PurePosixPath]) -> Layout:
 def find_origins(
     paths: Sequence[PurePosixPath], layout: Layout, known: Collection[str]
 ) -> list[Origin | None]:
-    """Tell who handed in each of some notebooks; None where the name does not say.
+    """Return who handed in each of some notebooks; None where the name does not say.
 
     Args:
         paths: of the notebooks in a download.
@@ -97,7 +97,7 @@ def canvas_id(name: str, user: str) -> str:
 
 
 def letters(name: str) -> str:
-    """Give what stays of an assignment's name whatever its capitals and signs are elsewhere."""
+    """Return what stays of an assignment's name whatever its capitals and signs are elsewhere."""
     return re.sub(r"[\W_]", "", name).casefold()
 
 

@@ -37,7 +37,7 @@ class LatePenalty(LateSubmissionPlugin):  # type: ignore[misc]
     def late_submission_penalty(
         self, student_id: str, score: float, total_seconds_late: float
     ) -> float | None:
-        """Give the points to take off; None for no penalty.
+        """Return the points to take off; None for no penalty.
 
         Args:
             student_id: not looked at.

@@ -117,7 +117,7 @@ class JudgeTasks(NbGraderPreprocessor):  # type: ignore[misc]
         return nb, resources
 
     def _judge(self) -> Judge:
-        """Give the one judge of this process: nbgrader makes new steps for every notebook."""
+        """Return the one judge of this process: nbgrader makes new steps for every notebook."""
         command, warning = self.pool_command()
         if warning:
             _warn_once(self.log, warning)
@@ -181,7 +181,7 @@ def verdict_outputs(verdict: Verdict, points: float) -> list[Notebook]:
 
 
 def _wrapped(verdict: Verdict) -> list[str]:
-    """Give a verdict's lines, its message wrapped: nbgrader's pages cut long lines off."""
+    """Return a verdict's lines, its message wrapped: nbgrader's pages cut long lines off."""
     of_message = set(verdict.message.splitlines())
     return [
         part

@@ -75,7 +75,7 @@ def released_cells(
 
 
 def changed_since_release(exercise: Exercise, released: Sequence[ReleasedCell]) -> str:
-    """Say what of an exercise's points is another in the gradebook, and what brings it in.
+    """Describe what of an exercise's points is another in the gradebook, and what brings it in.
 
     Returns:
         A sentence; empty if all is as it was released.

@@ -194,7 +194,7 @@ def _assignment_scores(
 
 
 def _cells(gradebook: Gradebook, assignment: Assignment) -> list[GradeCell]:
-    """Give the graded cells in the order of the exercise, if it is one of ours."""
+    """Return the graded cells in the order of the exercise, if it is one of ours."""
     cells: list[GradeCell] = (
         gradebook.db.query(GradeCell)
         .join(Notebook, GradeCell.notebook_id == Notebook.id)
@@ -211,7 +211,7 @@ def _cells(gradebook: Gradebook, assignment: Assignment) -> list[GradeCell]:
 
 
 def _submissions(gradebook: Gradebook, assignment: Assignment) -> dict[str, SubmittedAssignment]:
-    """Give what was submitted, by student."""
+    """Return what was submitted, by student."""
     query = gradebook.db.query(SubmittedAssignment).filter(
         SubmittedAssignment.assignment_id == assignment.id
     )
@@ -219,7 +219,7 @@ def _submissions(gradebook: Gradebook, assignment: Assignment) -> dict[str, Subm
 
 
 def _grades(gradebook: Gradebook, assignment: Assignment) -> dict[tuple[str, str], float | None]:
-    """Give the scores, by submission and cell, as nbgrader counts them; None where is none."""
+    """Return the scores, by submission and cell, as nbgrader counts them; None where is none."""
     columns = (GradeCell.name, Grade.auto_score, Grade.manual_score, Grade.extra_credit)
     query = (
         _of_submissions(gradebook, assignment, *columns)
@@ -234,7 +234,7 @@ def _grades(gradebook: Gradebook, assignment: Assignment) -> dict[tuple[str, str
 
 
 def _reasons(gradebook: Gradebook, assignment: Assignment) -> dict[tuple[str, str], str]:
-    """Give the comments on answers, by submission and task."""
+    """Return the comments on answers, by submission and task."""
     query = (
         _of_submissions(
             gradebook, assignment, SolutionCell.name, Comment.auto_comment, Comment.manual_comment
@@ -249,7 +249,7 @@ def _reasons(gradebook: Gradebook, assignment: Assignment) -> dict[tuple[str, st
 
 
 def _penalties(gradebook: Gradebook, assignment: Assignment) -> dict[str, float]:
-    """Give the late penalties, by submission."""
+    """Return the late penalties, by submission."""
     query = _of_submissions(gradebook, assignment, SubmittedNotebook.late_submission_penalty)
     penalties: dict[str, float] = defaultdict(float)
     for submission, penalty in query:

@@ -27,7 +27,7 @@ class Place:
     """Who has just that."""
 
     def who(self, *, names: bool) -> str:
-        """Say whose place it is: by their names, or how many they are."""
+        """Return whose place it is: by their names, or how many they are."""
         if names:
             return ", ".join(self.students)
         count = len(self.students)
@@ -43,7 +43,7 @@ class Board:
     fewest_steps: tuple[Place, ...]
 
     def lists(self) -> Iterator[tuple[str, tuple[Place, ...]]]:
-        """Give both with their names."""
+        """Yield both with their names."""
         yield "fewest bytes", self.fewest_bytes
         yield "fewest steps", self.fewest_steps
 

@@ -195,14 +195,14 @@ class _WrongAnswers:
             self._examples[kind] = Message(verdict.message, 0, marked.student, answer)
 
     def messages(self) -> tuple[list[Message], int]:
-        """Give the most frequent, and how many answers were told something else."""
+        """Return the most frequent, and how many answers were told something else."""
         common = self._counts.most_common(MOST_MESSAGES)
         messages = [replace(self._examples[kind], count=count) for kind, count in common]
         return messages, self._counts.total() - sum(count for _, count in common)
 
 
 def _answer(marked: Marked, task: str) -> str:
-    """Give what stands in the cell for the answer, cut if it is long."""
+    """Return what stands in the cell for the answer, cut if it is long."""
     cells = marked.notebook["cells"] if marked.notebook else []
     for cell in cells:
         if grade_id(cell) == task:
@@ -279,7 +279,7 @@ def report_lines(report: ClassReport, *, names: bool = False) -> list[str]:
 
 
 def overview(report: ClassReport) -> list[tuple[str, str]]:
-    """Give the numbers that a report begins with."""
+    """Return the numbers that a report begins with."""
     known = report.submitted + len(report.missing)
     facts = [
         ("submitted", f"{report.submitted} of {known}"),
@@ -296,7 +296,7 @@ def overview(report: ClassReport) -> list[tuple[str, str]]:
 
 
 def late_in_words(score: Score) -> str:
-    """Say how late something is, and what that cost."""
+    """Describe how late something is, and what that cost."""
     hours = score.seconds_late / _SECONDS_PER_HOUR
     return f"{hours:.1f} hours late, {number(score.late_penalty)} points off"
 

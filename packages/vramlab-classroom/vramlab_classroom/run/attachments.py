@@ -86,7 +86,7 @@ def find_attachments(folder: Path, ignored: Sequence[str]) -> Attachments:
 
 
 def _walk(folder: Path, ignored: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Give places in a folder, each with the reason why it is not copied, or with none."""
+    """Yield places in a folder, each with the reason why it is not copied, or with none."""
     places = deque([Path()])
     while places:
         place = places.popleft()

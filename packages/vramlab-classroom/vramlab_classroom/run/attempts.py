@@ -38,7 +38,7 @@ class Attempts(Configurable):
         return self.percent is not None
 
     def best_of(self, marked: Marked, attempts: Sequence[Marked]) -> Marked:
-        """Give a marked submission with the best verdict of all attempts on each task.
+        """Return a marked submission with the best verdict of all attempts on each task.
 
         Args:
             marked: the submission that was handed in last.

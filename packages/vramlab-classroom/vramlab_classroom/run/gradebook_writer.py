@@ -86,7 +86,7 @@ class Book(Closing):
         return str(self._gradebook.engine.url.render_as_string(hide_password=True))
 
     def released(self, assignment: str) -> tuple[ReleasedCell, ...]:
-        """Give the cells of an exercise, which is put into the gradebook if it is not there.
+        """Return the cells of an exercise, which is put into the gradebook if it is not there.
 
         Raises:
             GradebookError: it is not there, and there is no master of it.
@@ -98,7 +98,7 @@ class Book(Closing):
             return released_cells(self._gradebook, assignment, assignment)
 
     def due_date(self, assignment: str) -> datetime | None:
-        """Tell when an assignment is due, in UTC; None if nobody has said."""
+        """Return when an assignment is due, in UTC; None if nobody has said."""
         with self._told(), self._one_transaction():
             due: datetime | None = self._gradebook.find_assignment(assignment).duedate
             return due
@@ -334,7 +334,7 @@ def _verdicts(marked: Marked) -> dict[str, Verdict]:
 
 
 def _notebook(marked: Marked) -> Mapping[str, Any]:
-    """Give the notebook to enter; for a submission that could not be read, one that says so."""
+    """Return the notebook to enter; for a submission that could not be read, one that says so."""
     if marked.notebook is not None:
         return marked.notebook
     text = f"# This submission could not be graded\n\n{marked.problem}\n\nA human will look at it."

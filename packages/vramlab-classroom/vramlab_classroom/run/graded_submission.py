@@ -50,11 +50,11 @@ class Marked:
         return sum(each.points for each in self.verdicts)
 
     def verdict(self, task: str) -> Verdict | None:
-        """Give the verdict on a task, if there is one."""
+        """Return the verdict on a task, if there is one."""
         return next((each for each in self.verdicts if each.task == task), None)
 
     def as_data(self) -> dict[str, Any]:
-        """Give it as what JSON can carry."""
+        """Return it as what JSON can carry."""
         return {
             "student": self.student,
             "assignment": self.assignment,

@@ -95,7 +95,7 @@ class Journal(Closing):
             raise
 
     def latest(self, student: str, assignment: str) -> Entry | None:
-        """Give the last marking of a submission."""
+        """Return the last marking of a submission."""
         with self._told():
             row = self._database.execute(
                 f"SELECT {_FIELDS} FROM markings WHERE student = ? AND assignment = ? "
@@ -105,7 +105,7 @@ class Journal(Closing):
         return _entry(row) if row else None
 
     def marked(self, number: int) -> Marked:
-        """Give what was marked: only the last marking of a submission is kept in full."""
+        """Return what was marked: only the last marking of a submission is kept in full."""
         with self._told():
             (packed,) = self._database.execute(
                 "SELECT marked FROM markings WHERE number = ?", (number,)
@@ -113,7 +113,7 @@ class Journal(Closing):
         return _unpacked(packed)
 
     def attempts(self, student: str, assignment: str) -> list[Marked]:
-        """Give what was marked of each notebook that is kept in full, in the order of the first."""
+        """Return the results of each notebook that are kept in full, oldest first."""
         with self._told():
             rows = self._database.execute(
                 "SELECT marked FROM markings AS this WHERE student = ? AND assignment = ? "
@@ -173,7 +173,7 @@ class Journal(Closing):
             self._database.execute("UPDATE markings SET returned = 1 WHERE number = ?", (number,))
 
     def entries(self) -> Iterator[Entry]:
-        """Give every marking there ever was, in order."""
+        """Yield every marking there ever was, in order."""
         with self._told():
             yield from map(
                 _entry, self._database.execute(f"SELECT {_FIELDS} FROM markings ORDER BY number")

@@ -71,7 +71,7 @@ class Progress:
             streams.write(_CLEAR_LINE, self._stream)
 
     def text(self) -> str:
-        """Say how far it is."""
+        """Describe how far it is."""
         parts = [f"{self._done} of {self._total} submissions"]
         per_minute = self._graded / max(self.seconds, 1e-9) * _SECONDS_PER_MINUTE
         if self._graded:

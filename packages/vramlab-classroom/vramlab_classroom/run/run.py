@@ -227,7 +227,7 @@ class _Run:
 
     @cached_property
     def _drawn_by(self) -> str:
-        """Say what decides the hidden cases."""
+        """Describe what decides the hidden cases."""
         options = (self._has_variants, self._attempts.are_counted)
         return f"{self._seed} {options}" if any(options) else self._seed
 
@@ -322,7 +322,7 @@ class _Run:
             )
 
     def _is_valid(self, entry: Entry, digest: str, problem: str) -> bool:
-        """Tell whether a marking is still that of the submission that is there now."""
+        """Return whether a marking is still that of the submission that is there now."""
         exercise = self._exercises[entry.assignment]
         if self._options.again or entry.fingerprint != exercise.fingerprint:
             return False

@@ -25,7 +25,7 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def digest_of_code(modules: Collection[str]) -> str:
-    """Give a digest of modules, of all of the judging packages that they import, and of its data
+    """Return a digest of modules, of all of the judging packages that they import, and of its data
     files.
 
     Imports are read, not done: those within functions count, and those for type checking, too.
@@ -93,7 +93,7 @@ def _parsed(content: bytes) -> _Source:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Give the statements in a node, however deep, and take out of it those that are texts only:
+    """Yield the statements in a node, however deep, and take out of it those that are texts only:
     docstrings, and the texts below the fields of classes.
 
     Expressions, which are most of a tree, have none in them.

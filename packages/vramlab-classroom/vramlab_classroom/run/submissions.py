@@ -180,7 +180,7 @@ def read_plainly(folder: Path, name: str, limit_bytes: int) -> bytes:
 
 
 def _folders(place: Path, strays: list[Stray]) -> Iterator[tuple[str, Path]]:
-    """Give what lies in a folder, by name; put files and links among the strays."""
+    """Yield what lies in a folder, by name; put files and links among the strays."""
     try:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except FileNotFoundError:

@@ -29,7 +29,7 @@ _SHOWN_DIGITS = 12
 
 @cache
 def versions() -> Mapping[str, str]:
-    """Give the versions that have to be the same wherever a class is graded.
+    """Return the versions that have to be the same wherever a class is graded.
 
     vramlab's own comes with a digest of its files: a checkout changes without a new number.
     """
@@ -53,7 +53,7 @@ def fingerprint(
     released: Sequence[ReleasedCell],
     rights: Mapping[str, str] | None = None,
 ) -> str:
-    """Give a digest of all that judges an exercise: another one, and its verdicts are void."""
+    """Return a digest of all that judges an exercise: another one, and its verdicts are void."""
     parts = [
         exercise.name,
         digest_of_code([exercise.module, *_JUDGING]),
@@ -67,7 +67,7 @@ def fingerprint(
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Give the SHA-256 of some files' names and contents."""
+    """Return the SHA-256 of some files' names and contents."""
     summed = hashlib.sha256()
     for path in files:
         content = path.read_bytes()

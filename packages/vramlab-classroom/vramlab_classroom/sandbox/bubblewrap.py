@@ -89,7 +89,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
-        """Give the command line that starts Python inside, for `JobPool(command=...)`.
+        """Return the command line that starts Python inside, for `JobPool(command=...)`.
 
         Args:
             visible: folders that can be read inside, besides what Python needs.
@@ -98,7 +98,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     def advice(self) -> str:
-        """Say what to do where it does not work."""
+        """Describe what to do where it does not work."""
 
     def try_out(self) -> None:
         """Start Python inside, once.
@@ -170,7 +170,7 @@ class Container(Sandbox):
     """Has Python and what the course needs; see `autograder/Containerfile`."""
 
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
-        """Give the command line; nothing of `hidden` is in a container anyway."""
+        """Return the command line; nothing of `hidden` is in a container anyway."""
         folders = [*judging_packages().values(), *map(Path.resolve, visible)]
         return [
             *(self.name, "run", "--rm", "--interactive", "--pull", "never"),
@@ -254,7 +254,7 @@ def best() -> tuple[Sandbox, str]:
 
 @cache
 def best_command(course: Path) -> tuple[list[str], str]:
-    """Give the command that starts Python in the best sandbox, and the warning to print.
+    """Return the command that starts Python in the best sandbox, and the warning to print.
 
     For nbgrader's own commands: see `JudgeTasks.pool_command`. It is found out once.
 
@@ -266,7 +266,7 @@ def best_command(course: Path) -> tuple[list[str], str]:
 
 
 def named(name: str, image: str = "vramlab") -> Sandbox:
-    """Give the sandbox that a teacher has asked for.
+    """Return the sandbox that a teacher has asked for.
 
     Args:
         name: bubblewrap, docker, podman or limits.
@@ -325,7 +325,7 @@ def _environment() -> set[Path]:
 
 
 def _without_privileges() -> list[str]:
-    """Give the words for bwrap by which the pool has no privileges, not even those of root.
+    """Return the words for bwrap by which the pool has no privileges, not even those of root.
 
     An ordinary user gets a user namespace, where the pool is that user. Root, whom limits of
     processes do not bind, becomes a user without name: another one for each process that starts
@@ -350,5 +350,5 @@ def _without_privileges() -> list[str]:
 
 
 def _kernel() -> tuple[int, ...]:
-    """Give the version of Linux, as far as it is numbers."""
+    """Return the version of Linux, as far as it is numbers."""
     return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))

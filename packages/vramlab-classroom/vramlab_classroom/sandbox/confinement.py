@@ -85,7 +85,7 @@ def clear_temporary_folder() -> None:
 
 
 def is_spoiled() -> bool:
-    """Tell whether a job has left more in the temporary folder than what is easily removed.
+    """Return whether a job has left more in the temporary folder than what is easily removed.
 
     Empty folders, which torch leaves, and empty files are removed. Anything else was made by code
     that broke out of its language; it may be nested without end, so nobody should go into it.
@@ -138,5 +138,5 @@ def _prctl(option: int, value: int) -> None:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Give the C library; looking it up takes longer than all calls of a job."""
+    """Return the C library; looking it up takes longer than all calls of a job."""
     return ctypes.CDLL(None, use_errno=True)

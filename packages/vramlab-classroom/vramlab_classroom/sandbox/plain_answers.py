@@ -105,7 +105,7 @@ def _outcomes(job: Mapping[str, Any], tree: ast.Module) -> list[Reply]:
 
 
 def _in_any_order(count: int) -> Sequence[int]:
-    """Give an order of calls that is always the same but says nothing about them."""
+    """Return an order of calls that is always the same but says nothing about them."""
     return random.Random(count).sample(range(count), count)
 
 
@@ -244,7 +244,7 @@ class _Answer:
         self._first = self._first or failed
 
     def missing(self, name: str) -> Reply:
-        """Say why the answer itself is not there."""
+        """Return why the answer itself is not there."""
         nothing = {"problem": f"no statement that ran gave {name} a value"}
         return self._failed.get(name) or self._first or nothing
 
@@ -293,7 +293,7 @@ def _limited() -> Iterator[Callable[[bool], None]]:
 
 
 def _bound(node: ast.stmt) -> Iterable[str]:
-    """Give the names that a statement binds."""
+    """Return the names that a statement binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     names = [
@@ -325,7 +325,7 @@ def _data(value: object) -> Reply:
 
 
 def _number(value: object) -> object:
-    """Give the int that a value is exactly, if it is one of a type that has such; else the value.
+    """Return the int that a value is exactly, if it is one of a type that has such; else the value.
 
     Of types that only the libraries themselves have: an answer's own type is none of these.
     """
@@ -345,7 +345,7 @@ def _number(value: object) -> object:
 
 
 def _shown(value: object, kind: str, depth: int = 0) -> str:
-    """Give a short text, without making a long one first."""
+    """Return a short text, without making a long one first."""
     if type(value) is int and value.bit_length() > MAX_INT_BITS:
         return f"a number of {value.bit_length()} bits"
     if type(value) in (str, bytes, bytearray) and len(value) > MAX_SHOWN:  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ _RAISES = re.compile(r"\b(raise|assert|throw)\b")
 def problem(
     error: BaseException, source: str, file: str, *, own: type[Exception] | tuple[()] = ()
 ) -> dict[str, Any]:
-    """Say what kept an answer from being given, with the learner's line where it happened.
+    """Return what kept an answer from being given, with the learner's line where it happened.
 
     Args:
         error: what was raised.

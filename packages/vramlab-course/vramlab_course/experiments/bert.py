@@ -164,7 +164,7 @@ def bert_inference() -> Outcome:
 
 
 def gathered_types() -> Difference:
-    """Give what today's transformers keeps beyond what the document's did."""
+    """Return what today's transformers keeps beyond what the document's did."""
     return Difference(
         block_bytes(tensor_bytes((1, SEQUENCE), "int64")),
         "today's transformers gathers the default token types, 512 of 8 B, for the positions",

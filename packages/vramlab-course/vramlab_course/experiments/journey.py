@@ -105,7 +105,7 @@ EXPLAINED: dict[str, tuple[Category, ...]] = {
 
 
 def explained_by(lesson: str) -> set[Category]:
-    """Give the categories that a lesson, and those before it, have explained."""
+    """Return the categories that a lesson, and those before it, have explained."""
     return {
         category
         for number, categories in EXPLAINED.items()

@@ -148,7 +148,7 @@ class Outcome:
         return self.result[stage]
 
     def finding(self, figure: str, part: str = "") -> Finding:
-        """Give the finding on a published figure; KeyError with those there are if it has none."""
+        """Return the finding on a published figure; KeyError names the figures with one."""
         for finding in self.findings:
             if finding.figure == figure and finding.part == part:
                 return finding
@@ -156,7 +156,7 @@ class Outcome:
         raise KeyError(f"{self.experiment!r} found nothing on {figure!r} {part!r}; it has: {there}")
 
     def findings_on(self, figure: str) -> tuple[Finding, ...]:
-        """Give the findings on all parts of a published figure."""
+        """Return the findings on all parts of a published figure."""
         return tuple(finding for finding in self.findings if finding.figure == figure)
 
     def findings_table(self) -> Table:
@@ -165,7 +165,7 @@ class Outcome:
         return findings_table(self.findings, caption)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain dicts, lists, strings and numbers, ready for json.dump."""
+        """Return plain dicts, lists, strings and numbers, ready for json.dump."""
         return {
             "format": FORMAT,
             "experiment": self.experiment,
@@ -176,7 +176,7 @@ class Outcome:
         }
 
     def to_json(self) -> str:
-        """Give the outcome as JSON text."""
+        """Return the outcome as JSON text."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
@@ -232,7 +232,7 @@ def findings_table(findings: tuple[Finding, ...], caption: str) -> Table:
 
 
 def reasons(finding: Finding) -> tuple[str, ...]:
-    """Give what there is to say about a finding, a line each."""
+    """Return what there is to say about a finding, a line each."""
     name = f"{finding.figure} {say_name(finding.part)}".strip()
     lines = [
         ": ".join((name, *_amount_in_words(difference, finding), say(difference.why)))
@@ -249,7 +249,7 @@ def reasons(finding: Finding) -> tuple[str, ...]:
 
 
 def format_number(value: Number | str | None, finding: Finding) -> str:
-    """Give a predicted or measured number: memory in MiB and bytes, anything else in its unit."""
+    """Return a predicted or measured number: memory in MiB and bytes, anything else in its unit."""
     if value is None or isinstance(value, str):
         return value or ""
     if finding.is_memory and value < KIB:
@@ -260,7 +260,7 @@ def format_number(value: Number | str | None, finding: Finding) -> str:
 
 
 def format_amount(amount: Number, finding: Finding) -> str:
-    """Give a difference with its sign and unit."""
+    """Return a difference with its sign and unit."""
     unit = "B" if finding.is_memory else finding.unit
     if float(amount).is_integer():  # a count, such as of parameters
         return f"{int(amount):+,} {unit}"

@@ -29,7 +29,7 @@ class Figure:
     """Unit of the number, or of each."""
 
     def number(self, part: int | None = None) -> int | Decimal:
-        """Give the published number; of several, the one with index `part`.
+        """Return the published number; of several, the one with index `part`.
 
         Raises:
             TypeError: it is no number (a table, a word), or one of several was not chosen.
@@ -40,7 +40,7 @@ class Figure:
         return value
 
     def printed(self, part: int | None = None) -> str:
-        """Give the number or word as it was printed; of several, the one with index `part`.
+        """Return the number or word as it was printed; of several, the one with index `part`.
 
         Raises:
             TypeError: it is a table, or one of several was not chosen.
@@ -49,7 +49,7 @@ class Figure:
         return value if isinstance(value, str) else str(self.number(part))
 
     def unit_of(self, part: int | None = None) -> str:
-        """Give the unit of the number that `number(part)` gives."""
+        """Return the unit of the number that `number(part)` gives."""
         if isinstance(self.unit, str):
             return self.unit
         if part is None:
@@ -57,13 +57,13 @@ class Figure:
         return self.unit[part]
 
     def memory(self, part: int | None = None) -> Published:
-        """Give the number as an amount of memory. ValueError where its unit is none of memory."""
+        """Return the number as an amount of memory. ValueError where its unit is none of memory."""
         number = self.number(part)
         value = number if isinstance(number, int) else float(number)
         return Published(value, self.unit_of(part), self.source)
 
     def nearest_bytes(self, part: int | None = None) -> int:
-        """Give the number as bytes, rounded to a whole byte."""
+        """Return the number as bytes, rounded to a whole byte."""
         return self.memory(part).nearest_bytes
 
     @property
@@ -74,7 +74,7 @@ class Figure:
 
 @cache
 def figures() -> Mapping[str, Figure]:
-    """Give every published figure, by its id, in the documents' order."""
+    """Return every published figure, by its id, in the documents' order."""
     text = resources.files(__package__).joinpath("published.json").read_text(encoding="utf-8")
     entries = json.loads(text, parse_float=Decimal)["figures"]
     return {
@@ -90,7 +90,7 @@ def figures() -> Mapping[str, Figure]:
 
 
 def figure(figure_id: str) -> Figure:
-    """Give the published figure of that id; KeyError with the known ones if there is none."""
+    """Return the published figure of that id; KeyError with the known ones if there is none."""
     try:
         return figures()[figure_id]
     except KeyError:

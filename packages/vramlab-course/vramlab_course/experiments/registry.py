@@ -95,7 +95,7 @@ def _register_all() -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Give the names of all experiments, in the order of the lessons."""
+    """Return the names of all experiments, in the order of the lessons."""
     _register_all()
     return tuple(sorted(_EXPERIMENTS, key=lambda name: _EXPERIMENTS[name].lesson))
 

@@ -90,7 +90,7 @@ class Survey:
         return "\n".join([*table, "", *remarks, "", self.summary()])
 
     def summary(self) -> str:
-        """Give how many lines have which verdict."""
+        """Return how many lines have which verdict."""
         counts = Counter(line.verdict for line in self.lines)
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 

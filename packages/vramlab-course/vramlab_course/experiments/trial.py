@@ -150,7 +150,7 @@ class Trial:
         self._findings += findings
 
     def outcome(self) -> Outcome:
-        """Give everything measured and found."""
+        """Return everything measured and found."""
         return Outcome(
             experiment=self._name,
             parameters=self._parameters,

@@ -74,7 +74,7 @@ _MEANINGS = {
 
 
 def describe_autograd(graph: AutogradGraph, *, title: str = "") -> str:
-    """Say in words what `draw_autograd` draws."""
+    """Describe what `draw_autograd` draws."""
     ops = _shown(graph).ops
     told = " ".join(f"{number}, {_name(op)}: {_told(op)}." for number, op in enumerate(ops, 1))
     return f"{title or _finding(graph)}. {len(ops)} ops in the order of forward. {told}"

@@ -45,7 +45,7 @@ def describe_breakdown(
     outside: Mapping[str, int] | None = None,
     capacity_bytes: int | None = None,
 ) -> str:
-    """Say in words what `draw_breakdown` draws."""
+    """Describe what `draw_breakdown` draws."""
     return describe_stack(_parts(at, outside or {}), title=title, capacity_bytes=capacity_bytes)
 
 

@@ -179,7 +179,7 @@ def _make_logarithmic(axes: Axes, xs: Sequence[float], unit: MemoryUnit) -> None
 
 
 def describe_curves(curves: Mapping[str, Points], *, title: str, x_label: str) -> str:
-    """Say in words what `draw_curves` draws."""
+    """Describe what `draw_curves` draws."""
     parts = "; ".join(
         f"{name}: "
         + ", ".join(f"{short_size(round(size))} at {x:,.6g}" for x, size in _some(points))

@@ -257,6 +257,6 @@ class Diagram:
             x += 0.29 + style.text_width_in(name) + 0.22
 
     def finish(self, alt: str) -> Picture:
-        """Give the picture with its alternative text."""
+        """Return the picture with its alternative text."""
         self.picture.alt = alt
         return self.picture

@@ -77,7 +77,7 @@ def _end(bar: Bar) -> float:
 
 
 def describe_durations(groups: Groups, *, title: str) -> str:
-    """Say in words what `draw_durations` draws."""
+    """Describe what `draw_durations` draws."""
     parts = "; ".join(
         f"{name}: " + ", ".join(f"{kind} {short_time(seconds)}" for kind, seconds in bars.items())
         for name, bars in groups.items()

@@ -68,7 +68,7 @@ def describe_float_formats(
     formats: Sequence[FloatFormat] = FORMATS,
     title: str | None = None,
 ) -> str:
-    """Say in words what `draw_float_formats` draws."""
+    """Describe what `draw_float_formats` draws."""
     rows = []
     for form in formats:
         bits = f"{form.exponent_bits} exponent and {form.fraction_bits} fraction bits"

@@ -40,7 +40,7 @@ def draw_journey(
 def describe_journey(
     stops: Sequence[JourneyStop], explained: Collection[Category] = tuple(Category)
 ) -> str:
-    """Say in words what `draw_journey` draws."""
+    """Describe what `draw_journey` draws."""
     return describe_stacks(_rows(stops, explained), title=_finding(stops, explained))
 
 

@@ -86,7 +86,7 @@ def draw_lanes(
 
 
 def describe_lanes(lanes: Mapping[str, Sequence[Span]], *, title: str, assumes: str) -> str:
-    """Say in words what `draw_lanes` draws."""
+    """Describe what `draw_lanes` draws."""
     told = " ".join(
         name.replace("\n", " ")
         + ": "

@@ -90,7 +90,7 @@ def draw_methods(
 def describe_methods(
     methods: Mapping[str, MethodCost], *, title: str = "", capacity_bytes: int | None = None
 ) -> str:
-    """Say in words what `draw_methods` draws."""
+    """Describe what `draw_methods` draws."""
     rows = " ".join(
         f"{name}: peak {short_size(method.peak_bytes)}, time x {method.time:.2f}, sends "
         f"{short_size(method.sent_bytes)}{'; mind: ' + method.breaks if method.breaks else ''}."

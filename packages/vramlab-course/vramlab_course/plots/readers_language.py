@@ -85,7 +85,7 @@ def _rename(axis: Axis, names: list[str]) -> None:
 
 
 def is_told(language: str) -> bool:
-    """Tell whether pictures can speak this language here: there is a font for it."""
+    """Return whether pictures can speak this language here: there is a font for it."""
     return font_family(language) is not None
 
 

@@ -115,7 +115,7 @@ def describe_segments(
     title: str = "The allocator's segments",
     most: int = 12,
 ) -> str:
-    """Say in words what `draw_segments` draws."""
+    """Describe what `draw_segments` draws."""
     segments = segments_of(snapshot, device)
     reserved_bytes = sum(segment["total_size"] for segment in segments)
     allocated_bytes = sum(segment["allocated_size"] for segment in segments)

@@ -65,7 +65,7 @@ def describe_stack(
     title: str,
     capacity_bytes: int | None = None,
 ) -> str:
-    """Say in words what `draw_stack` draws."""
+    """Describe what `draw_stack` draws."""
     drawn = _parts(parts)
     total_bytes = sum(part.size_bytes for part in drawn)
     listed = ", ".join(f"{part.name} {short_size(part.size_bytes)}" for part in drawn)

@@ -111,7 +111,7 @@ def _can_be_seen(rows: Rows, part: str, axis_bytes: float) -> bool:
 
 
 def describe_stacks(rows: Rows, *, title: str) -> str:
-    """Say in words what `draw_stacks` draws; rows that are alike are said once."""
+    """Describe what `draw_stacks` draws; rows that are alike are said once."""
     alike: dict[str, list[str]] = {}
     for row, parts in rows.items():
         listed = ", ".join(f"{part} {short_size(size)}" for part, size in parts.items() if size)

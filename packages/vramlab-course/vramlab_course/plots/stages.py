@@ -65,7 +65,7 @@ def draw_stages(
 def describe_stages(
     result: Result, *, quantity: Quantity | None = None, title: str | None = None
 ) -> str:
-    """Say in words what `draw_stages` draws."""
+    """Describe what `draw_stages` draws."""
     groups = "; ".join(
         f"{group.name}: "
         + ", ".join(f"{kind} {short_size(size_bytes)}" for kind, size_bytes in group.bars.items())

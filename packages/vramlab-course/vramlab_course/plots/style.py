@@ -84,7 +84,7 @@ class Look:
     """Colour of a label on top of it, chosen for contrast."""
 
     def paler(self, share: float) -> Look:
-        """Give the same, mixed with so much white, from 0 to 1."""
+        """Return the same, mixed with so much white, from 0 to 1."""
         return replace(self, color=paler(self.color, share), text_color=INK)
 
     def patch(self, label: str) -> Patch:
@@ -250,7 +250,7 @@ def _readable_on(color: np.ndarray) -> str:
 
 
 def _alike(look: Look) -> Iterator[Look]:
-    """Give a look, and those of further names of its meaning."""
+    """Yield a look, and those of further names of its meaning."""
     yield look
     pale_blue_is_taken = look.color == CATEGORY_LOOKS[Category.PARAMETERS].color  # by states
     if not look.hatch and not pale_blue_is_taken:
@@ -336,12 +336,12 @@ _AROUND = 1.05
 
 
 def fits(axes: Axes, text: str, width: float, axes_width_in: float) -> bool:
-    """Tell whether a label fits into a width given in data units of the x axis."""
+    """Return whether a label fits into a width given in data units of the x axis."""
     left, right = axes.get_xlim()
     return text_width_in(text) < width / (right - left) * axes_width_in
 
 
 def fits_in(text: str, width_in: float) -> str:
-    """Give those lines that fit into a width."""
+    """Return those lines that fit into a width."""
     lines = [line for line in text.splitlines() if text_width_in(line) < width_in]
     return "\n".join(lines)

@@ -214,7 +214,7 @@ def _asked_for(size_bytes: int) -> str:
 def describe_timeline(
     timeline: Timeline, *, title: str = "Memory over time", names: Mapping[int, str] | None = None
 ) -> str:
-    """Say in words what `draw_timeline` draws."""
+    """Describe what `draw_timeline` draws."""
     at_peak = breakdown(timeline)
     curves = _curves(timeline, names or {})
     parts = ", ".join(
@@ -454,7 +454,7 @@ _Extent = tuple[float, float, float, float]
 def _obstacles(
     timeline: Timeline, notes: Sequence[_PlacedNote], unit: MemoryUnit, scale: _Point
 ) -> tuple[list[tuple[_Point, _Point]], list[_Extent]]:
-    """Give the arrows and lines that come down from above, and the boxes of notes."""
+    """Return the arrows and lines that come down from above, and the boxes of notes."""
     lines: list[tuple[_Point, _Point]] = []
     boxes: list[_Extent] = []
     for note in notes:
@@ -518,7 +518,7 @@ def _hidden(
 
 
 def _crosses(line: tuple[_Point, _Point], box: _Extent) -> bool:
-    """Tell whether a line that comes down goes through a box."""
+    """Return whether a line that comes down goes through a box."""
     (x1, y1), (x2, y2) = line
     left, right, low, high = box
     upper, lower = min(y1, high), max(y2, low)

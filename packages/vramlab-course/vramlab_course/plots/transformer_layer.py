@@ -142,7 +142,7 @@ def _places(tensors: tuple[SavedTensor, ...], norm_first: bool) -> Iterator[str]
 
 
 def bar_width_in(size_bytes: int, longest_bytes: int) -> float:
-    """Give the width of a bar: in proportion to its bytes, as all bars are equally high."""
+    """Return the width of a bar: in proportion to its bytes, as all bars are equally high."""
     return LONGEST_IN * size_bytes / longest_bytes
 
 
@@ -183,7 +183,7 @@ def draw_layer(
 
 
 def describe_layer(saved: SavedTensors, *, title: str = "", recomputed: bool = False) -> str:
-    """Say in words what `draw_layer` draws."""
+    """Describe what `draw_layer` draws."""
     kept = layer_kept(saved)
     parts = ", ".join(f"{LABELS[name]} {short_size(size)}" for name, size in kept.parts.items())
     attention = f"by the {kept.kernel} kernel" if kept.kernel else "step by step"

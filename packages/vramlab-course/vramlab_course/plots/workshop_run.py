@@ -142,7 +142,7 @@ def draw_workshop_run(run: RunPicture) -> Picture:
 
 
 def describe_workshop_run(run: RunPicture) -> str:
-    """Say in words what `draw_workshop_run` draws."""
+    """Describe what `draw_workshop_run` draws."""
     rows = list(dict.fromkeys(bar.row for bar in run.bars))
     done = f"{len(run.bars)} bars in {len(rows)} rows"
     if len(rows) <= _MOST_ROWS_TOLD:

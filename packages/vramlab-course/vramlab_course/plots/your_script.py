@@ -31,7 +31,7 @@ def draw_your_script(runs: Sequence[ScriptRun]) -> Picture:
 
 
 def describe_your_script(runs: Sequence[ScriptRun]) -> str:
-    """Say in words what `draw_your_script` draws."""
+    """Describe what `draw_your_script` draws."""
     return describe_stacks(_rows(runs), title=_finding(runs))
 
 

@@ -28,7 +28,7 @@ PIECE = 2**24
 
 
 def codebook(signed: bool, device: torch.device | str | None = None) -> Tensor:
-    """Give the 256 values that a byte stands for, ascending, 1 the largest.
+    """Return the 256 values that a byte stands for, ascending, 1 the largest.
 
     Dynamic quantization: for each power of ten from 1 down to 1e-6, values spread evenly over a
     decade, half as many for each power less. So a small number is kept as well as a large one, in

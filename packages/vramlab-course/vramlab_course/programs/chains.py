@@ -35,12 +35,12 @@ class MLPStep(nn.Sequential):
 
 
 def mlp_chain(steps: int, width: int) -> nn.Sequential:
-    """Give a chain of steps with inner activations, nine times a state in all."""
+    """Return a chain of steps with inner activations, nine times a state in all."""
     return nn.Sequential(*(MLPStep(width) for _ in range(steps)))
 
 
 def prepared(chain: nn.Sequential, x: Tensor) -> nn.Sequential:
-    """Give the chain on the GPU, after a step that brings cuBLAS's workspaces."""
+    """Return the chain on the GPU, after a step that brings cuBLAS's workspaces."""
     chain.to("cuda")
     chain(x[:8]).sum().backward()
     chain.zero_grad()

@@ -62,7 +62,7 @@ def pairs(*shape: int) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
 
 
 def batch_bytes(*shape: int) -> int:
-    """Give the bytes of a batch in float32, before blocks round them."""
+    """Return the bytes of a batch in float32, before blocks round them."""
     return 4 * prod(shape)
 
 

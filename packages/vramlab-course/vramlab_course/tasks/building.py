@@ -46,7 +46,7 @@ PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", 
 
 
 def above_target(run: Run) -> str:
-    """Say how far a run is above its target in bytes, and by what."""
+    """Describe how far a run is above its target in bytes, and by what."""
     return (
         f"It holds {format_bytes(run.peak_bytes)} at its peak; the target is "
         f"{format_bytes(run.limit_bytes)}. The largest blocks there are {described(run)}."
@@ -54,12 +54,12 @@ def above_target(run: Run) -> str:
 
 
 def described(run: Run) -> str:
-    """Say what is there at a run's peak."""
+    """Describe what is there at a run's peak."""
     return run.record.largest_at_peak()
 
 
 def operators(run: Run, gpu: int | None = None) -> list[RunBar]:
-    """Give operators in two rows, and above them what the workshop's own functions have done.
+    """Return operators in two rows, and above them what the workshop's own functions have done.
 
     Args:
         run: of which.
@@ -82,7 +82,7 @@ def operators(run: Run, gpu: int | None = None) -> list[RunBar]:
 
 
 def allocated(run: Run) -> Curves:
-    """Give what is allocated on each GPU, tick by tick."""
+    """Return what is allocated on each GPU, tick by tick."""
     return {f"GPU {gpu}": list(enumerate(held)) for gpu, held in run.record.held_bytes.items()}
 
 
@@ -143,7 +143,7 @@ class Building(Repair):
         return Achieved(self.score(run), run.peak_bytes, steps)
 
     def score(self, run: Run) -> str:
-        """Say what a run takes, bytes first, beside the targets and what our own program takes."""
+        """Compare a run with its targets and our own program's numbers, bytes first."""
         own, _ = self.our_runs(run.case)
         return (
             f"peak {format_bytes(run.peak_bytes)}, target {format_bytes(run.limit_bytes)}, "
@@ -152,7 +152,7 @@ class Building(Repair):
         )
 
     def target_steps(self, run: Run) -> int:
-        """Give the target in steps for the case of a run."""
+        """Return the target in steps for the case of a run."""
         own, _ = self.our_runs(run.case)
         return self.most_steps(own)
 
@@ -182,7 +182,7 @@ class Building(Repair):
             return self.call(run)
 
     def picture(self, name: str, run: Run) -> RunPicture:
-        """Tell what there is to be drawn of a run.
+        """Return what there is to be drawn of a run.
 
         Args:
             name: of what was built.

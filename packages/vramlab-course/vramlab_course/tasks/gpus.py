@@ -37,12 +37,12 @@ class GPU:
         return vramlab.VirtualGPU(**vars(self))
 
     def but(self, **changes: Any) -> GPU:
-        """Give the same GPU with some arguments changed."""
+        """Return the same GPU with some arguments changed."""
         return replace(self, **changes)
 
 
 def device(index: int = 0) -> VirtualDevice:
-    """Give a device of the attached virtual GPU, to see or change what no program can."""
+    """Return a device of the attached virtual GPU, to see or change what no program can."""
     from vramlab.gpu import attached
 
     gpu = attached()

@@ -52,7 +52,7 @@ def flops_of(func: OpOverload, args: Arguments, kwargs: Mapping[str, Any], resul
 
 
 def _of_numbers(values: Sequence[Any]) -> int:
-    """Give what an operation of such numbers counts: a complex product is four real ones."""
+    """Return what an operation of such numbers counts: a complex product is four real ones."""
     return 4 if any(each.is_complex() for each in _tensors(values)) else 1
 
 
@@ -67,7 +67,7 @@ def elements(value: Any) -> int:
 
 @cache
 def base_name(func: OpOverload) -> str:
-    """Give the name that an operator shares with its in-place form: `addmm` of `aten::addmm_`."""
+    """Return the name that an operator shares with its in-place form: `addmm` of `aten::addmm_`."""
     name = func._schema.name.partition("::")[2]
     return name.removesuffix("_") if not name.startswith("__") else name
 

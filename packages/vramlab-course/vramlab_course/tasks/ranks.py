@@ -74,12 +74,12 @@ class RankRun:
 
 
 def bars_of_rank_0(run: Run) -> Sequence[RunBar]:
-    """Give the operators that rank 0 has run."""
+    """Return the operators that rank 0 has run."""
     return operators(run, gpu=0)
 
 
 def held_by_rank_0(run: Run) -> Curves:
-    """Give the bytes that rank 0 has held, by tick."""
+    """Return the bytes that rank 0 has held, by tick."""
     return {"rank 0": list(enumerate(run.record.held_bytes[0]))}
 
 

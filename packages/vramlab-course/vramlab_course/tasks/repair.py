@@ -378,7 +378,7 @@ class Repair:
         self.compare(run, run.expected)
 
     def program_of(self, answer: Any, case: Config) -> Program:
-        """Give the program that an answer is, or makes for a case."""
+        """Return the program that an answer is, or makes for a case."""
         return self.accept(as_data(answer), **case) if self.accept else answer
 
     def prepare(self, **case: Any) -> None:
@@ -457,7 +457,7 @@ def _key(case: Config) -> str:
 
 
 def _is_from_answer(error: BaseException) -> bool:
-    """Tell whether a line of the answer is in an error's traceback."""
+    """Return whether a line of the answer is in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.filename == OWN_MODULE for frame in frames)
 

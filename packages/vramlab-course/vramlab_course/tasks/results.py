@@ -72,7 +72,7 @@ def whole(value: object) -> int | None:
 
 
 def is_plain(value: object) -> TypeGuard[torch.Tensor]:
-    """Tell whether a value is a tensor as PyTorch makes it: of no subclass but `Parameter`."""
+    """Return whether a value is a tensor as PyTorch makes it: of no subclass but `Parameter`."""
     return type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
@@ -137,12 +137,12 @@ def numbers(value: object, count: int, what: str) -> list[float]:
 
 
 def parameters_of(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
-    """Give the parameters of a module and of those in it, each once, in PyTorch's order."""
+    """Yield the parameters of a module and of those in it, each once, in PyTorch's order."""
     yield from dict(named_parameters_of(model)).values()
 
 
 def named_parameters_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Give the same with their names."""
+    """Yield the same with their names."""
     seen: set[int] = set()
 
     def walk(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Parameter]]:
@@ -199,7 +199,7 @@ def require_close(
 
 
 def _are_close(found: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> bool:
-    """Tell whether no number is off: at once if all are the same, else in pieces of the cache's."""
+    """Return whether all numbers agree; if not identical, compare in pieces that fit the cache."""
     if found.dtype == expected.dtype and torch.equal(found, expected):
         return True
     pieces = zip(

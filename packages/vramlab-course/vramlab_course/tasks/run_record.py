@@ -55,7 +55,7 @@ class RecordedBlock:
     """The first tick in which it is not."""
 
     def lives_at(self, tick: int) -> bool:
-        """Tell whether it is there in a tick."""
+        """Return whether it is there in a tick."""
         return self.born <= tick and (self.freed is None or tick < self.freed)
 
 
@@ -88,12 +88,12 @@ class RunRecord:
         self.marks.append(RecordedStep(name, gpu, start, self.now(gpu)))
 
     def peak_tick(self, gpu: int) -> int:
-        """Give the first tick in which most is allocated on a GPU."""
+        """Return the first tick in which most is allocated on a GPU."""
         held_bytes = self.held_bytes[gpu]
         return held_bytes.index(max(held_bytes))
 
     def largest_at_peak(self) -> str:
-        """Say what the largest blocks are at the peak of the GPU that holds most, and their sum."""
+        """List the largest blocks at the peak of the fullest GPU, and their sum."""
         gpu = max(self.held_bytes, key=lambda each: max(self.held_bytes[each]))
         tick = self.peak_tick(gpu)
         sums: Counter[str] = Counter({"what it was given": self.held_bytes[gpu][0]})

@@ -33,7 +33,7 @@ def trace_of(program: Callable[[], object]) -> Trace:
 
 
 def trace_so_far() -> Trace:
-    """Give the history of the program that `trace_of` runs, as far as it is."""
+    """Return the history of the program that `trace_of` runs, as far as it is."""
     return [
         {"action": _ACTIONS[entry["action"]], "address": entry["addr"], "size": entry["size"]}
         for entry in torch.cuda.memory._snapshot()["device_traces"][0]
@@ -45,7 +45,7 @@ def trace_so_far() -> Trace:
 
 
 def live(trace: Trace, until: int | None = None) -> list[int]:
-    """Give the sizes of the blocks that are there after so many entries; after all, if None."""
+    """Return the sizes of the blocks that are there after so many entries; after all, if None."""
     there: dict[int, int] = {}
     for entry in trace[:until]:
         if entry["action"] == "alloc":
@@ -56,7 +56,7 @@ def live(trace: Trace, until: int | None = None) -> list[int]:
 
 
 def sums(trace: Trace) -> list[int]:
-    """Give the bytes that have come and not gone, after each entry."""
+    """Return the bytes that have come and not gone, after each entry."""
     sums_bytes, now = [], 0
     for entry in trace:
         now += entry["size"] if entry["action"] == "alloc" else -entry["size"]
@@ -71,6 +71,6 @@ def most_at_once(trace: Trace, size_bytes: int) -> int:
 
 
 def position_of_peak(trace: Trace) -> int:
-    """Give the number of the entry after which most is there."""
+    """Return the number of the entry after which most is there."""
     totals = sums(trace)
     return totals.index(max(totals))

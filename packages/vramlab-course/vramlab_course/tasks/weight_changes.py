@@ -34,5 +34,5 @@ def weight_changes(model: torch.nn.Module, train: Callable[[], object]) -> torch
 
 
 def times_as_far(changes: torch.Tensor, right: torch.Tensor) -> float:
-    """Give how many times as far weights have moved in the right direction as they should have."""
+    """Return how far weights moved in the right direction, as a multiple of the correct step."""
     return float((changes * right).sum() / (right * right).sum())

@@ -44,7 +44,7 @@ class CatalogueEntry:
 
 
 def path_of(notebook: str, language: str) -> Path:
-    """Give the PO file of a notebook.
+    """Return the PO file of a notebook.
 
     Args:
         notebook: its path in the course, such as 'lessons/01_cuda_context.ipynb'.
@@ -101,7 +101,7 @@ def write(path: Path, entries: list[CatalogueEntry], about: str, language: str) 
 
 
 def brought_up_to_date(entries: list[CatalogueEntry], texts: list[Text]) -> list[CatalogueEntry]:
-    """Give the entries that a notebook's texts need now, in the order of the texts.
+    """Return the entries that a notebook's texts need now, in the order of the texts.
 
     What has changed gets the translation of what stood there, marked as stale.
     """

@@ -19,7 +19,7 @@ PARTLY_TRANSLATED = (
 
 
 def is_translated(name: str, language: str) -> bool:
-    """Tell whether a language has a catalogue for a notebook; for `name` see `path_of`."""
+    """Return whether a language has a catalogue for a notebook; for `name` see `path_of`."""
     return path_of(name, language).exists()
 
 
@@ -42,7 +42,7 @@ def in_language(source: bytes, name: str, language: str) -> bytes:
 
 
 def translate(notebook: Notebook, name: str, language: str) -> dict[str, Any]:
-    """Give a notebook with its Markdown cells in another language; all else stays as it is.
+    """Return a notebook with its Markdown cells in another language; all else stays as it is.
 
     What is not translated stays English, and a note below the title says so.
     """

@@ -42,7 +42,7 @@ def say(words: str, **values: object) -> str:
 
 
 def spoken(words: str, language: str) -> str:
-    """Give words in a language; in English where they are not known in it."""
+    """Return words in a language; in English where they are not known in it."""
     return words if language == ENGLISH else _dictionary(language).tell(words)
 
 
@@ -62,7 +62,7 @@ def say_name(name: str) -> str:
 
 
 def title_of(description: str) -> str:
-    """Give the title that a picture's description begins with, in the language of the folder.
+    """Return the title that a picture's description begins with, in the language of the folder.
 
     Returns:
         '' where that is English, or the title is not known in it.
@@ -115,7 +115,7 @@ class Dictionary:
         return f"{self.tell(kind)}: {self.tell(which)}" if which else words
 
     def title_of(self, description: str) -> str:
-        """Give the longest title that a description begins with; '' if none is known."""
+        """Return the longest title that a description begins with; '' if none is known."""
         fitting = [
             told.format(*map(self.tell, found.groups()))
             for pattern, told in self._titles

@@ -41,7 +41,7 @@ class Text:
 
 
 def texts_of_notebook(notebook: Notebook) -> list[Text]:
-    """Give a notebook's texts in their order, each once."""
+    """Return a notebook's texts in their order, each once."""
     return list(dict.fromkeys(_texts_of_notebook(notebook)))
 
 
@@ -99,7 +99,7 @@ def _is_name(words: str) -> bool:
 
 
 def texts_of_widgets(paths: Iterable[Path]) -> list[Text]:
-    """Give what modules say, each once: through `say`, and beside controls."""
+    """Return what modules say, each once: through `say`, and beside controls."""
     found = []
     for path in paths:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -129,7 +129,7 @@ def _is_in_words(label: str) -> bool:
 
 
 def texts_of_headings(paths: Iterable[Path]) -> list[Text]:
-    """Give the headings of the tables that modules make: strings in what they call `header`."""
+    """Return the headings of the tables that modules make: strings in what they call `header`."""
     found = []
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -145,7 +145,7 @@ def texts_of_headings(paths: Iterable[Path]) -> list[Text]:
 
 
 def texts_of_findings(paths: Iterable[Path]) -> list[Text]:
-    """Give the titles that pictures have by themselves: what functions called `_finding` return."""
+    """Return the titles of pictures: what functions called `_finding` return."""
     found: list[Text] = []
     for path in paths:
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -158,7 +158,7 @@ def texts_of_findings(paths: Iterable[Path]) -> list[Text]:
 
 
 def texts_in_code(paths: Iterable[Path], wanted: Iterable[str]) -> list[Text]:
-    """Give those of some texts that modules still have, as strings or as lines of strings."""
+    """Return those of some texts that modules still have, as strings or as lines of strings."""
     there: set[str] = set()
     for path in paths:
         source = path.read_text(encoding="utf-8")
@@ -170,7 +170,7 @@ def texts_in_code(paths: Iterable[Path], wanted: Iterable[str]) -> list[Text]:
 
 
 def texts_of_mistakes(path: Path) -> list[Text]:
-    """Give what the tasks of a module tell who makes a mistake, each once."""
+    """Return what the tasks of a module tell who makes a mistake, each once."""
     found: list[str] = []
     for call in _calls(ast.parse(path.read_text(encoding="utf-8"))):
         name = ast.unparse(call.func)

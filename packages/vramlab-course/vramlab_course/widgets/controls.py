@@ -69,7 +69,7 @@ class Control:
         return settings[name]
 
     def refusal(self, name: str, given: Mapping[str, Any]) -> ValueError:
-        """Say that the parameter cannot have this value, and which it can."""
+        """Report that the parameter cannot have this value, and which it can."""
         return ValueError(f"{name} is {given[name]!r}, and has to be {self.wants}")
 
 

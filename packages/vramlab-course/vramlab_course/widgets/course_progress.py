@@ -90,7 +90,7 @@ class LessonProgress:
 def progress_of(
     record: PredictionRecord, lessons: Iterable[str], folder: Path
 ) -> dict[str, LessonProgress]:
-    """Tell how lessons stand, by their numbers.
+    """Return how lessons stand, by their numbers.
 
     Args:
         record: the learner's.
@@ -149,7 +149,7 @@ class WorkshopProgress:
 
 
 def workshops_of(record: PredictionRecord, folder: Path) -> list[WorkshopProgress]:
-    """Tell how the workshops stand, in their order; arguments and errors as `progress_of`."""
+    """Return how the workshops stand, in their order; arguments and errors as `progress_of`."""
     solved = {(task.exercise, task.task) for task in record.solved_tasks()}
     found = []
     for stem in exercise_names():
@@ -162,7 +162,7 @@ def workshops_of(record: PredictionRecord, folder: Path) -> list[WorkshopProgres
 
 
 def _read_lesson(folder: Path, name: str) -> tuple[str, list[str]]:
-    """Give a lesson's title, as the learner reads it, and the questions of its main path."""
+    """Return a lesson's title, as the learner reads it, and the questions of its main path."""
     notebook = json.loads((folder / name).read_text(encoding="utf-8"))
     cells = notebook["cells"]
     opening = "".join(translate(notebook, name, language_here())["cells"][0]["source"])
@@ -190,7 +190,7 @@ def keys_in(source: str) -> list[str]:
 
 
 def next_on(path: LearningPath, progress: Mapping[str, LessonProgress]) -> LessonProgress | None:
-    """Give the first lesson on a path that is not done; None at its end."""
+    """Return the first lesson on a path that is not done; None at its end."""
     return next((progress[number] for number in path.lessons if not progress[number].is_done), None)
 
 

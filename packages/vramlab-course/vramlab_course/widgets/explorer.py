@@ -128,7 +128,7 @@ class Explorer:
 
     @contextmanager
     def _said_to_be_at_work(self) -> Iterator[None]:
-        """Say that the view is coming, where it does not come at once."""
+        """Report that the view is coming, where it does not come at once."""
 
         working = f'<em role="status">{say("working ...")}</em>'
 

@@ -81,12 +81,12 @@ class Guess:
         return number - min(max(number, self.low), self.high)
 
     def is_near(self, number: Decimal, share: Decimal) -> bool:
-        """Tell whether all of the guess misses a number by at most a share of it."""
+        """Return whether all of the guess misses a number by at most a share of it."""
         most = abs(number) * share
         return max(abs(self.low - number), abs(self.high - number)) <= most
 
     def means(self, number: Decimal) -> bool:
-        """Tell whether this may be the guess of who has this number in mind.
+        """Return whether this may be the guess of who has this number in mind.
 
         A range holds it; one number is nearly the same, or is the number with fewer digits.
         """
@@ -104,7 +104,7 @@ class Guess:
         return self.is_near(number, SAME) and round(number, decimals) == self.low == self.high
 
     def points(self, measured: Decimal) -> int:
-        """Give 3 points for a near number, 2 for a range that says something, else 1."""
+        """Return 3 points for a near number, 2 for a range that says something, else 1."""
         if self.is_near(measured, NEAR):
             return MOST_POINTS
         holds = self.low < self.high and not self.distance(measured)

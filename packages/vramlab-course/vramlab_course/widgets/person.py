@@ -14,7 +14,7 @@ def in_a_kernel() -> Any | None:
 
 
 def person_runs(shell: Any) -> bool:
-    """Tell whether the cell that runs now was sent by somebody who can be asked for input.
+    """Return whether the cell that runs now was sent by somebody who can be asked for input.
 
     Programs that run notebooks, as nbclient, nbconvert and nbgrader do, say that nobody can be.
     """
@@ -23,7 +23,7 @@ def person_runs(shell: Any) -> bool:
 
 
 def is_here() -> bool:
-    """Tell whether a person runs this cell of a notebook; call it while the cell runs."""
+    """Return whether a person runs this cell of a notebook; call it while the cell runs."""
     shell = in_a_kernel()
     return shell is not None and person_runs(shell)
 

@@ -305,7 +305,7 @@ class Answer:
         self.box.value = self._html()
 
     def feedback(self) -> str:
-        """Say how good the prediction is, and name its likely mistake, or else give a hint."""
+        """Describe how good the prediction is, and name its likely mistake, or else give a hint."""
         guess = self._prediction.guess
         one, many = say("1 point."), say("{points} points.", points=self.points)
         words = [one if self.points == 1 else many]
@@ -381,7 +381,7 @@ def _button(description: str, tooltip: str) -> Any:
 
 
 def _difference(guess: Guess, measured: Decimal) -> str:
-    """Say by how much the prediction is too high or too low."""
+    """Return by how much the prediction is too high or too low."""
     missed = guess.distance(measured)
     if not missed:
         return say("equal") if guess.low == guess.high else say("in the range")

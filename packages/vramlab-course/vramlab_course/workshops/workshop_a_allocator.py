@@ -320,7 +320,7 @@ def _as_pytorch(run: Run, expected: Replayed) -> None:
 
 
 def _first_difference(run: Run) -> str:
-    """Say where an allocator reserves something else than PyTorch's, and what it looks like."""
+    """Describe where an allocator first reserves something else than PyTorch's."""
     found, wanted = run.results.reserved_bytes, run.expected.reserved_bytes
     number = next((n for n, pair in enumerate(zip(found, wanted, strict=True)) if len({*pair}) > 1))
     mine, theirs = (each[number] - (each[number - 1] if number else 0) for each in (found, wanted))
@@ -343,7 +343,7 @@ def _first_difference(run: Run) -> str:
 
 
 def _is_full_of_holes(run: Run) -> str:
-    """Say what is reserved at the peak and not asked for."""
+    """Describe what is reserved at the peak and not asked for."""
     replayed: Replayed = run.results
     number = replayed.reserved_bytes.index(replayed.peak_bytes)
     asked_bytes = replayed.asked_bytes[number]
@@ -409,7 +409,7 @@ def _hidden(random: Random) -> list[Config]:
 
 
 def _replaying(**how: Any) -> Building:
-    """Give a trial in which an allocator serves the recorded requests."""
+    """Return a trial in which an allocator serves the recorded requests."""
     return Building(
         gpu=T4,
         build=_requests,

@@ -64,7 +64,7 @@ def _chain(
 
 
 def _counting(run: Run, block: torch.nn.Module) -> Callable[..., Any]:
-    """Give a block as a function, and note its calls; what it computes is the program's."""
+    """Return a block as a function, and note its calls; what it computes is the program's."""
 
     def function(x: torch.Tensor, *others: Any) -> torch.Tensor:
         run.noted.append(block)

@@ -50,7 +50,7 @@ class RankCollectives:
         return weight
 
     def reduce_scatter(self, gradient: Any) -> torch.Tensor:
-        """Give the rank's part of the mean of a gradient over all ranks."""
+        """Return the rank's part of the mean of a gradient over all ranks."""
         if not is_plain(gradient) or gradient.shape != (WIDTH, WIDTH) or not gradient.is_cuda:
             raise NotFixed(
                 f"reduce_scatter() takes the gradient of a whole weight, ({WIDTH}, {WIDTH}), "

@@ -201,7 +201,7 @@ def _as_few_in_flight(run: Run, _: object) -> None:
 
 
 def _in_flight(run: Run) -> str:
-    """Say how many micro-batches ranks hold."""
+    """Describe how many micro-batches ranks hold."""
     schedule = run.results.schedule
     counts = (f"rank {rank} {schedule.in_flight(rank)}" for rank in range(schedule.ranks))
     return f"micro-batches in flight at most: {', '.join(counts)}"

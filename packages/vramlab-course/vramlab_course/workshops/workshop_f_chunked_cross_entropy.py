@@ -130,7 +130,7 @@ def _require_loss(run: Run, found: torch.Tensor, expected: torch.Tensor, message
 
 
 def _scale(run: Run) -> float:
-    """Give what a case's loss is multiplied with, so that a gradient arrives which is not 1."""
+    """Return what a case's loss is multiplied with, so that a gradient arrives which is not 1."""
     return 1.5 + float((run.case["tokens"] + run.case["words"] // 1024) % 23) / 8
 
 
@@ -174,7 +174,7 @@ def _same_gradients(run: Run, expected: LossAndGradients) -> None:
 
 
 def _room(gradients: bool) -> Callable[[Run], int]:
-    """Give the target: inputs, gradients if there are, and the logits of some tokens."""
+    """Return the target: inputs, gradients if there are, and the logits of some tokens."""
 
     def target_bytes(own: Run) -> int:
         tokens, words = own.case["tokens"], own.case["words"]

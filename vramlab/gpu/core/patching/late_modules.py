@@ -58,7 +58,7 @@ def answered_until_needed(
 
 
 def is_imported(name: str) -> bool:
-    """Tell whether a module has been imported, and is no late one."""
+    """Return whether a module has been imported, and is no late one."""
     return not isinstance(sys.modules.get(name), LateModule | None)
 
 
@@ -100,7 +100,7 @@ class LateModule(ModuleType):
             super().__setattr__(name, value)
 
     def is_here(self) -> bool:
-        """Tell whether the real module has not been imported yet."""
+        """Return whether the real module has not been imported yet."""
         return sys.modules.get(self.__name__) is self
 
     def load(self) -> ModuleType:
@@ -155,7 +155,7 @@ class _AlreadyLoaded(importlib.abc.Loader):
         self._module, self._spec = module, module.__spec__
 
     def create_module(self, spec: Any) -> ModuleType:
-        """Give the module."""
+        """Return the module."""
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -143,5 +143,5 @@ def _scores(
 
 
 def _finite(values: torch.Tensor) -> torch.Tensor:
-    """Give 0 for what is -inf, so that the weights of a query that may see no key are 0."""
+    """Return 0 for what is -inf, so that the weights of a query that may see no key are 0."""
     return values.masked_fill(values.eq(float("-inf")), 0)

@@ -115,7 +115,7 @@ def _is_cudnns(device: VirtualDevice, input: Tensor, states: Sequence[Tensor]) -
 
 
 def _computes_in(device: VirtualDevice, dtype: torch.dtype) -> bool:
-    """Tell whether PyTorch has cuDNN run networks of this type: of bfloat16, from Ampere on."""
+    """Return whether PyTorch has cuDNN run networks of this type: of bfloat16, from Ampere on."""
     if dtype == torch.bfloat16:
         return device.model.compute_capability >= (8, 0)
     return dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
@@ -190,7 +190,7 @@ def _weight_count(params: Sequence[Tensor], per_layer: int) -> int:
 
 
 def _buffer_of(params: Sequence[Tensor], count: int) -> Tensor | None:
-    """Give the buffer that has all weights, if they are in one (`try_get_weight_buf`)."""
+    """Return the buffer that has all weights, if they are in one (`try_get_weight_buf`)."""
     storage = params[0].untyped_storage()
     if storage.nbytes() != count * params[0].element_size():
         return None
@@ -200,7 +200,7 @@ def _buffer_of(params: Sequence[Tensor], count: int) -> Tensor | None:
 
 
 def _dropout_state(where: PathContext, input: Tensor) -> Tensor:
-    """Give the GPU's random numbers for dropout, which stay (`get_dropout_state`)."""
+    """Return the GPU's random numbers for dropout, which stay (`get_dropout_state`)."""
     if where.device not in _dropout_states:
         input.new_empty((), dtype=torch.int64)  # the seed
         size_bytes = dropout_state_bytes(where.device.model.multiprocessors)

@@ -179,7 +179,7 @@ def _write_handle(out: Any, device: _Device) -> None:
 
 
 def _error_string(code: int) -> bytes:
-    """Answer `nvmlErrorString`, for the codes that nvidia-ml-py has no text of its own for."""
+    """Return `nvmlErrorString`, for the codes that nvidia-ml-py has no text of its own for."""
     texts = {
         SUCCESS: b"Success",
         ARGUMENT_VERSION_MISMATCH: b"Argument version mismatch",

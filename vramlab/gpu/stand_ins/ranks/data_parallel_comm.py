@@ -98,7 +98,7 @@ def _chunks(tensors: Sequence[Tensor], buffer_bytes: int) -> Iterator[list[int]]
 
 
 def can_be_added(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether NCCL adds these tensors up. Source: `is_available` in torch/cuda/nccl.py."""
+    """Return whether NCCL adds these tensors up. Source: `is_available` in torch/cuda/nccl.py."""
     on_gpus = all(not t.is_sparse and t.is_contiguous() and t.is_cuda for t in tensors)
     return on_gpus and len({t.get_device() for t in tensors}) == len(tensors)
 

@@ -100,7 +100,7 @@ class StoreOfRankAlone(dist.Store):  # type: ignore[misc, name-defined]
         return bool(self._own.delete_key(key))
 
     def clone(self) -> StoreOfRankAlone:
-        """Give the same store: each process has one."""
+        """Return the same store: each process has one."""
         return self
 
 
@@ -145,7 +145,7 @@ class RankAlone:
 
 
 def _others_run(world_size: int) -> bool:
-    """Tell whether torchrun, torch.multiprocessing or the program has started the other ranks."""
+    """Return whether torchrun, torch.multiprocessing or the program has started the other ranks."""
     is_own_process = multiprocessing.parent_process() is not None and not local_rank_count()
     is_whole = 0 < world_size <= max(local_rank_count(), 1)
     return dist.is_torchelastic_launched() or is_own_process or is_whole

@@ -33,7 +33,7 @@ def install(session: Session) -> Iterator[None]:
 
 
 def reduce_with_or_without_values(tensor: torch.Tensor) -> tuple[Callable[..., Any], Any]:
-    """Say how a tensor is sent: PyTorch's way, or by its shape if it is on the host without values.
+    """Return how a tensor is sent: as PyTorch does, or only its shape if it has no values.
 
     Raises:
         RuntimeError: it needs a gradient and is no leaf, as PyTorch says.

@@ -57,7 +57,7 @@ def cuda_context() -> Outcome:
 
 
 def contexts_table(names: Iterable[str]) -> Table:
-    """Give how large the CUDA contexts of some GPUs are, today and under drivers of the past.
+    """Return how large the CUDA contexts of some GPUs are, today and under drivers of the past.
 
     Args:
         names: of GPUs in the catalogue.

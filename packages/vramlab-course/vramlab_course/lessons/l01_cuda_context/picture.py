@@ -75,7 +75,7 @@ def _labels(name: str, size_bytes: int, is_named: bool) -> tuple[str, ...]:
 def describe_device(
     readings: Mapping[str, DeviceReading], *, title: str = "Who has the GPU's memory"
 ) -> str:
-    """Say in words what `draw_device` draws."""
+    """Describe what `draw_device` draws."""
     sentences = [f"{title}."]
     for moment, reading in readings.items():
         listed = ", ".join(

@@ -81,7 +81,7 @@ def draw_hierarchy(
 def describe_hierarchy(
     snapshot: Snapshot, names: Mapping[int, str], *, device: int = 0, title: str = ""
 ) -> str:
-    """Say in words what `draw_hierarchy` draws."""
+    """Describe what `draw_hierarchy` draws."""
     segments = segments_of(snapshot, device)
     sentences = [f"{title or _finding(segments)}."]
     for segment in segments:

@@ -32,7 +32,7 @@ class CountedLayer:
 
 
 def layers() -> list[CountedLayer]:
-    """Give the layers that document 001 §2.21 lists, with and without parameters."""
+    """Return the layers that document 001 §2.21 lists, with and without parameters."""
 
     def float32(*counts: int) -> tuple[int, ...]:
         return tuple(tensor_bytes((elements,)) for elements in counts)

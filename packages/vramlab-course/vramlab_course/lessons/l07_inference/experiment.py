@@ -105,7 +105,7 @@ def gpt2_like() -> GeneratingModel:
 
 
 def llama_like() -> GeneratingModel:
-    """Give a small Llama in float16, whose 32 query heads share 8 key-value heads."""
+    """Return a small Llama in float16, whose 32 query heads share 8 key-value heads."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -192,5 +192,5 @@ def _measure_beams(
 
 
 def with_sequences(cache: KVCache, sequences: int) -> KVCache:
-    """Give the same cache for another number of sequences."""
+    """Return the same cache for another number of sequences."""
     return KVCache(cache.layers, cache.kv_heads, cache.head_size, sequences, cache.dtype)

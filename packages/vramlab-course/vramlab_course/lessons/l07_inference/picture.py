@@ -87,7 +87,7 @@ def describe_pages(
     token_bytes: int,
     title: str = "",
 ) -> str:
-    """Say in words what `draw_pages` draws."""
+    """Describe what `draw_pages` draws."""
     rows = "; ".join(
         f"{name}: {count} tokens in {-(-count // page_tokens)} pages"
         for name, count in tokens.items()

@@ -49,7 +49,7 @@ class Operator:
     """Whether it is tried in float16 too; there, some keep their statistics in float16."""
 
     def bind(self, dtype: torch.dtype) -> tuple[Callable[..., Tensor], nn.Module | None]:
-        """Give the operator as a function of its inputs, and its module if it has one."""
+        """Return the operator as a function of its inputs, and its module if it has one."""
         if self.make is None:
             assert self.apply is not None
             return self.apply, None
@@ -178,7 +178,7 @@ LEFT_TO_CUDNN = ("batch_norm",)
 
 
 def operator(name: str) -> Operator:
-    """Give the operator of that name; KeyError with the known ones if there is none."""
+    """Return the operator of that name; KeyError with the known ones if there is none."""
     for known in OPERATORS:
         if known.name == name:
             return known
@@ -186,7 +186,7 @@ def operator(name: str) -> Operator:
 
 
 def saved_by_operator(name: str, dtype: torch.dtype = torch.float32) -> SavedTensors:
-    """Give what one operator saves, through torch's hooks; its inputs and output are told apart."""
+    """Return what one operator saves for backward, by hooks; inputs and output are marked."""
     chosen = operator(name)
     function, module = chosen.bind(dtype)
     inputs = chosen.inputs(dtype)
@@ -238,7 +238,7 @@ def operators_save(dtype: str = "float32") -> Outcome:
 
 
 def operators_table(*names: str, dtype: torch.dtype = torch.float32) -> Table:
-    """Give what operators keep, through torch's hooks: one row each.
+    """Return what operators keep, through torch's hooks: one row each.
 
     Args:
         names: of operators; all if none are given.

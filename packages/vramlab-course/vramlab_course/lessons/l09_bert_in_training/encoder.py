@@ -55,7 +55,7 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(hidden_dropout)
 
     def forward(self, x: Tensor, read: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Give what the layer puts out, and its attention weights (B, H, S, R) if there are any.
+        """Return what the layer puts out, and its attention weights (B, H, S, R) if there are any.
 
         Args:
             x: (B, S, W).
@@ -69,7 +69,7 @@ class EncoderLayer(nn.Module):
         return self.last_norm(x + self.dropout(self.second(inner))), weights
 
     def attend(self, x: Tensor, read: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Give the context (B, S, W), and the attention weights if the kernel gives them."""
+        """Return the context (B, S, W), and the attention weights if the kernel gives them."""
         query, key, value = (
             linear(seen).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, S or R, D)
             for linear, seen in ((self.query, x), (self.key, read), (self.value, read))

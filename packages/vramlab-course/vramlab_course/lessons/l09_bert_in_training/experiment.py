@@ -71,7 +71,7 @@ def bert_modes() -> Outcome:
 
 
 def dropout_differs(sizes: Bert) -> list[Difference]:
-    """Give what train mode keeps besides: the published figure is that of eval mode."""
+    """Return what train mode keeps besides: the published figure is that of eval mode."""
     whys = {
         DROPPED_SOFTMAX: "dropout on the softmax in train mode: its output and a mask, 5 B for "
         "each element of (batch, heads, length, length), in every layer",

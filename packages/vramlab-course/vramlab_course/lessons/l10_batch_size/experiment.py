@@ -112,7 +112,7 @@ STEP = "the optimizer's step"
 def step_peak(
     sizes: Bert, here: GPUEnvironment, batch: int, trained_bytes: Sequence[int], *, train: bool
 ) -> StepPeak:
-    """Give where a step with AdamW (foreach) peaks: in the backward pass, or in the optimizer.
+    """Return where a step with AdamW (foreach) peaks: in the backward pass, or in the optimizer.
 
     The states are there already.
 

@@ -85,7 +85,7 @@ class PackableLayer(nn.Module):
 
 
 def kept_by_rows_bytes(rows: int, width: int = WIDTH) -> int:
-    """Give what `PackableLayer` keeps for each row (token or filling), without attention; float32.
+    """Return what `PackableLayer` saves per row (token or padding) in float32, without attention.
 
     The first norm's output, query, key and value; the sum after attention, which is the second
     norm's input, and its output; GELU's input and output; the layer's output. And each norm's mean

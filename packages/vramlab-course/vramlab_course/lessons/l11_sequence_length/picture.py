@@ -106,7 +106,7 @@ def describe_tiles(
     causal: bool = True,
     title: str = "",
 ) -> str:
-    """Say in words what `draw_tiles` draws."""
+    """Describe what `draw_tiles` draws."""
     count = -(-length // tile)
     drawn = count * (count + 1) // 2 if causal else count * count
     return (

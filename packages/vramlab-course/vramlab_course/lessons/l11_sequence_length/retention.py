@@ -23,12 +23,12 @@ CHUNK = 128
 
 
 def decays(heads: int, device: torch.device | str | None = None) -> Tensor:
-    """Give how much of its state each head keeps for the next token: 1 - 2^-5, ..."""
+    """Return how much of its state each head keeps for the next token: 1 - 2^-5, ..."""
     return 1 - torch.exp2(-5 - torch.arange(heads, device=device, dtype=torch.float32))
 
 
 def retain_parallel(query: Tensor, key: Tensor, value: Tensor, decay: Tensor) -> Tensor:
-    """Give all tokens at once: (B, H, S, D). `decay` (H,).
+    """Return all tokens at once: (B, H, S, D). `decay` (H,).
 
     The weight of token m for token n is their product, times decay^(n - m); 0 if m comes later.
     """

@@ -206,7 +206,7 @@ def _meet_cublas() -> None:
 
 
 def can_run(kind: AttentionKind, dtype: torch.dtype, training: bool, dropout: float) -> bool:
-    """Tell whether the attached GPU has a kernel for it: asked with a few tokens."""
+    """Return whether the attached GPU has a kernel for it: asked with a few tokens."""
     query = torch.zeros(1, 1, 64, 64, dtype=dtype, device="cuda", requires_grad=training)
     try:
         attend(kind, query, query, query, dropout)
@@ -216,7 +216,7 @@ def can_run(kind: AttentionKind, dtype: torch.dtype, training: bool, dropout: fl
 
 
 def chosen_by_torch(dtype: torch.dtype, dropout: float = 0.0, head_size: int = 64) -> AttentionKind:
-    """Give which kind scaled_dot_product_attention takes on the attached GPU, without a mask.
+    """Return which kind scaled_dot_product_attention takes on the attached GPU, without a mask.
 
     Told from the graph: the node that the output comes from is named after the backend.
     """

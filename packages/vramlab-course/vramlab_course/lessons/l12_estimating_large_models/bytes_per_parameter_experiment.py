@@ -90,7 +90,7 @@ def stage_name(precision: str, optimizer: str, part: str) -> str:
 
 
 def per_parameter_table(outcome: Outcome) -> Table:
-    """Give what the experiment measured, in bytes per parameter; precisions alike share a row."""
+    """Return what the experiment measured, in bytes per parameter; precisions alike share a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for precision in PRECISIONS:
         for optimizer in OPTIMIZERS:

@@ -239,7 +239,7 @@ def t4_params() -> Outcome:
 
 
 def most_layers(run: Run, gpu: GPUModel, sizes: Sizes | None = None) -> int:
-    """Give the most layers whose blocks have room in the free memory of the current GPU.
+    """Return the most layers whose blocks have room in the free memory of the current GPU.
 
     Args:
         run: how the model is trained.
@@ -256,7 +256,7 @@ def most_layers(run: Run, gpu: GPUModel, sizes: Sizes | None = None) -> int:
 
 
 def does_fit(sizes: Sizes, run: Run) -> bool:
-    """Tell whether two training steps fit on the current GPU."""
+    """Return whether two training steps fit on the current GPU."""
     try:
         take_steps(sizes, run)
     except torch.OutOfMemoryError:
@@ -265,7 +265,7 @@ def does_fit(sizes: Sizes, run: Run) -> bool:
 
 
 def gpu_model(here: GPUEnvironment) -> GPUModel:
-    """Give a GPU with the facts of the attached one that a peak depends on."""
+    """Return a GPU with the facts of the attached one that a peak depends on."""
     return replace(
         catalogue.find("A100-80GB"),
         compute_capability=here.compute_capability,

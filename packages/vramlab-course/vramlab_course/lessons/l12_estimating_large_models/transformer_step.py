@@ -46,12 +46,12 @@ class TransformerTraining:
         self.targets = torch.zeros_like(self.tokens)
 
     def states(self) -> list[Tensor]:
-        """Give what the optimizer keeps: states, and float32 copies of parameters."""
+        """Return what the optimizer keeps: states, and float32 copies of parameters."""
         optimizer = self.optimizer
         return optimizer.states() if isinstance(optimizer, MasterWeights) else states_of(optimizer)
 
     def forward(self) -> Tensor:
-        """Give the loss, with its graph."""
+        """Return the loss, with its graph."""
         with self._precision():
             loss: Tensor = self.model(self.tokens, self.targets)
         return loss

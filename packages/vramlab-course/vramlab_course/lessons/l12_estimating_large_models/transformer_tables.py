@@ -26,7 +26,7 @@ from vramlab_course.lessons.l12_estimating_large_models.transformer_step import 
 
 
 def layer_terms_table(sizes: Sizes, runs: Mapping[str, Run]) -> Table:
-    """Give what a layer keeps, in bytes for each number of the hidden state or the scores.
+    """Return what a layer keeps, in bytes for each number of the hidden state or the scores.
 
     Args:
         sizes: of the model.
@@ -87,7 +87,7 @@ def measure_layer(sizes: Sizes, run: Run) -> int:
 
 
 def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
-    """Give which common GPUs of the catalogue hold a training run, as planned; some are tried.
+    """Return which common GPUs of the catalogue hold a training run, as planned; some are tried.
 
     Args:
         sizes: of the model.

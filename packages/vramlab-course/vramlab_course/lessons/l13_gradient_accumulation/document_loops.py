@@ -133,7 +133,7 @@ class LoopRun:
     """Whether gradients were still there at the end, for whoever steps next."""
 
     def table(self, caption: str) -> Table:
-        """Give the weights, a row for each step of the optimizer; and what else there is to say."""
+        """Return the weights, a row for each optimizer step, and other findings."""
         rows = tuple(
             (f"step {number}", *(f"{weight:g}" for weight in weights))
             for number, weights in enumerate(self.weights, start=1)
@@ -160,7 +160,7 @@ class _Recorder(torch.optim.SGD):
 
 
 def gradient_of(model: nn.Module) -> Tensor:
-    """Give all gradients of a model as one vector; zeros where there are none."""
+    """Return all gradients of a model as one vector; zeros where there are none."""
     return torch.cat(
         [
             (torch.zeros_like(p) if p.grad is None else p.grad).detach().flatten().double()
@@ -181,7 +181,7 @@ def small_data(batches: int, rows: int = 8, features: int = 16, seed: int = 0) -
 
 
 def small_model(features: int = 16, seed: int = 0) -> nn.Module:
-    """Give a small network on the GPU, in float64: the same for the same seed."""
+    """Return a small network on the GPU, in float64: the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     model = nn.Sequential(nn.Linear(features, 32), nn.Tanh(), nn.Linear(32, 4)).double()
     with torch.no_grad():

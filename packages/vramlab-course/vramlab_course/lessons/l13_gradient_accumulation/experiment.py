@@ -275,6 +275,6 @@ def _find(trial: Trial, training: AccumulationRun, used_bytes: int) -> None:
 
 
 def published_difference_bytes() -> int:
-    """Give how much less the document's second run took: 4196 MiB."""
+    """Return how much less the document's second run took: 4196 MiB."""
     before, after = (figure(training.figure).nearest_bytes(0) for training in TRAININGS)
     return before - after

@@ -70,7 +70,7 @@ def draw_accumulation(
 def describe_accumulation(
     micro_batches: int, activations_bytes: int, gradients_bytes: int, *, title: str = ""
 ) -> str:
-    """Say in words what `draw_accumulation` draws."""
+    """Describe what `draw_accumulation` draws."""
     return (
         f"{title or _finding(micro_batches, activations_bytes)}. {micro_batches} micro-batches, "
         f"each in turn: it has activations of {short_size(activations_bytes)}, freed by its "

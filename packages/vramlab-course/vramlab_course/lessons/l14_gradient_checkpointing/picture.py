@@ -79,7 +79,7 @@ def draw_schedule(
 def describe_schedule(
     simulation: ScheduleSimulation, *, at: int | None = None, title: str | None = None
 ) -> str:
-    """Say in words what `draw_schedule` draws."""
+    """Describe what `draw_schedule` draws."""
     schedule = simulation.schedule
     words = (
         f"{title or _heading(simulation)}. {len(schedule.actions)} actions, "
@@ -133,7 +133,7 @@ def draw_exchange(points: Sequence[Exchange], *, title: str) -> Picture:
 
 
 def describe_exchange(points: Sequence[Exchange], *, title: str) -> str:
-    """Say in words what `draw_exchange` draws."""
+    """Describe what `draw_exchange` draws."""
     least = points[0].flops
     words = "; ".join(
         f"{number}, {point.strategy}: peak {short_size(point.peak_bytes)} at "

@@ -22,7 +22,7 @@ def each_step(chain: nn.Sequential, x: Tensor) -> Tensor:
 
 
 def keep_products(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    """Give the policy of selective checkpointing: outputs of matrix products are kept."""
+    """Return the policy of selective checkpointing: outputs of matrix products are kept."""
     products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
     return CheckpointPolicy.MUST_SAVE if op in products else CheckpointPolicy.PREFER_RECOMPUTE
 

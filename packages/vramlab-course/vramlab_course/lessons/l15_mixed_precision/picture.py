@@ -79,7 +79,7 @@ def _memory(diagram: Diagram, x: float, y: float, size_bytes: int, look: Look) -
 def describe_mixed_precision(
     parts: Mapping[str, int], *, scaled: bool = True, title: str = ""
 ) -> str:
-    """Say in words what `draw_mixed_precision` draws."""
+    """Describe what `draw_mixed_precision` draws."""
     scale = ", multiplied by the loss scale" if scaled else ""
     return (
         f"{title or _FINDING}. The weights, {parts['weights']} B per parameter in float32, are "

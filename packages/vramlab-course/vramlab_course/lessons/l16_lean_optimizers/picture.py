@@ -61,7 +61,7 @@ def draw_states(weight: torch.Tensor, states: Mapping[str, States], *, title: st
 
 
 def describe_states(weight: torch.Tensor, states: Mapping[str, States], *, title: str) -> str:
-    """Say in words what `draw_states` draws."""
+    """Describe what `draw_states` draws."""
     told = " ".join(
         f"{name} keeps {', '.join(_words(*item) for item in _tensors(each)) or 'nothing'}."
         for name, each in states.items()

@@ -31,7 +31,7 @@ def relu_chain(layers: int, width: int) -> nn.Sequential:
 
 
 def saving(way: Saving, parameters: Sequence[Tensor]) -> AbstractContextManager[object]:
-    """Give the context in which forward has to run."""
+    """Return the context in which forward has to run."""
     if way == "on the GPU":
         return nullcontext()
     return save_on_cpu() if way == "save_on_cpu" else SavedOnHost(parameters)
@@ -177,7 +177,7 @@ class _GpuOptimizer:
         self._optimizer = torch.optim.AdamW(self.masters, lr=1e-3, fused=True)
 
     def states(self) -> list[Tensor]:
-        """Give every tensor of the states."""
+        """Return every tensor of the states."""
         kept = self._optimizer.state.values()
         return [value for state in kept for value in state.values() if isinstance(value, Tensor)]
 

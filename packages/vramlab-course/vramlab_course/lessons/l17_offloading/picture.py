@@ -90,7 +90,7 @@ def draw_travel(
 def describe_travel(
     places: Mapping[str, Mapping[str, int]], trips: Sequence[Trip], *, title: str
 ) -> str:
-    """Say in words what `draw_travel` draws."""
+    """Describe what `draw_travel` draws."""
     held = " ".join(
         f"{place} holds "
         + (", ".join(f"{name} {short_size(size)}" for name, size in parts.items()) or "nothing")

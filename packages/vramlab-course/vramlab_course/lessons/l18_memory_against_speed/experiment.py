@@ -353,7 +353,7 @@ class MethodTable:
         return "Yes" if all(helped) else "(No)" if any(helped) else "No"
 
     def findings(self) -> Iterator[Finding]:
-        """Give the document's cells, row by row, compared with the measured ones."""
+        """Yield the document's cells, row by row, compared with the measured ones."""
         for name, (speed, memory) in figure("method-table").value.items():
             for column, published in (("speed", speed), ("memory", memory)):
                 yield self._finding(name, column, published)

@@ -132,7 +132,7 @@ def describe_roofline(
     *,
     title: str | None = None,
 ) -> str:
-    """Say in words what `draw_roofline` draws."""
+    """Describe what `draw_roofline` draws."""
     roofs = "; ".join(
         f"{arithmetic}: memory-bound below {ridge_flops_per_byte(gpu, arithmetic):,.3g} FLOPs per "
         f"byte, {peak_flops_per_s(gpu, arithmetic) / 1e12:,.4g} TFLOP/s above"

@@ -115,7 +115,7 @@ def _is_free(box: _Extent, taken: Iterable[_Extent]) -> bool:
 
 
 def describe_trades(trades: Mapping[str, Trade], *, title: str, of: str = "sequence") -> str:
-    """Say in words what `draw_trades` draws."""
+    """Describe what `draw_trades` draws."""
     points = "; ".join(
         f"{name}: {short_size(trade.peak_bytes)}, {short_time(trade.seconds)}"
         for name, trade in trades.items()

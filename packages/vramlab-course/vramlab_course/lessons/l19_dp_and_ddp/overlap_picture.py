@@ -102,7 +102,7 @@ def overlap_lanes(
 
 
 def overlapped_share(computes: Sequence[Span], sends: Sequence[Span]) -> float:
-    """Give the fraction of the sending that happens before the backward pass has ended."""
+    """Return the fraction of the sending that happens before the backward pass has ended."""
     over_s = computes[-1].end_s
     hidden_s = sum(max(0.0, min(span.end_s, over_s) - span.start_s) for span in sends)
     return hidden_s / sum(span.end_s - span.start_s for span in sends)

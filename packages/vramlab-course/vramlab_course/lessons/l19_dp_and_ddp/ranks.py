@@ -28,7 +28,7 @@ def make_model() -> nn.Sequential:
 
 
 def make_batch(rows: int, step: int) -> Tensor:
-    """Give all rows of a step, (rows, WIDTH), on the host."""
+    """Return all rows of a step, (rows, WIDTH), on the host."""
     torch.manual_seed(1 + step)
     return torch.randn(rows, WIDTH, dtype=torch.float64)
 
@@ -41,7 +41,7 @@ def learn(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor) -> N
 
 
 def parameters_of(model: nn.Module) -> list[float]:
-    """Give every number of the model."""
+    """Return every number of the model."""
     return [number for p in model.parameters() for number in p.detach().flatten().cpu().tolist()]
 
 

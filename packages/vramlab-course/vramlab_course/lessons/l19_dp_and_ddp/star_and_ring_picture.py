@@ -38,7 +38,7 @@ def draw_star_and_ring(gradients_bytes: int, ranks: int = 4, *, title: str = "")
 
 
 def describe_star_and_ring(gradients_bytes: int, ranks: int = 4, *, title: str = "") -> str:
-    """Say in words what `draw_star_and_ring` draws."""
+    """Describe what `draw_star_and_ring` draws."""
     return (
         f"{title or _finding(gradients_bytes, ranks)}. Left, a star: {ranks - 1} GPUs send "
         f"{short_size(gradients_bytes)} to GPU 0, which sends as many parameters to each. Right, a "

@@ -114,7 +114,7 @@ def _table(
 
 
 def _from(stage: Stage, groups: Groups, is_mixed: bool, model: GPUModel) -> str:
-    """Say from how many GPUs on the first rank fits: powers of two are tried."""
+    """Return from how many GPUs on the first rank fits: powers of two are tried."""
     room_bytes = model.total_bytes - model.context_bytes
     ranks = 1
     while ranks <= MOST_RANKS:

@@ -155,7 +155,7 @@ def gathered_bytes(groups: Groups, ranks: int, dtype: str = "float32") -> int:
 
 
 def _unpacking_bytes(shard_bytes: int, ranks: int, threads: int) -> int:
-    """Give what the copy of a layer out of an all-gather takes: an int64 for each block, and five.
+    """Return what copying a layer out of an all-gather takes: an int64 for each block, and five.
 
     A block of 128 threads copies 2 KiB at a time. Where there are more such tiles than twice the
     blocks that the GPU runs at once, a block does several: of some ranks, and of each some tiles.

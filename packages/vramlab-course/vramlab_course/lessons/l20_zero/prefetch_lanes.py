@@ -87,7 +87,7 @@ def prefetch_lanes(layers: int, times: LayerTimes) -> tuple[list[Span], list[Spa
 
 
 def waiting_share(computes: list[Span]) -> float:
-    """Give the fraction of the time up to the end of backward in which nothing is computed."""
+    """Return the fraction of the time up to the end of backward in which nothing is computed."""
     busy_s = sum(span.end_s - span.start_s for span in computes)
     return 1 - busy_s / computes[-1].end_s
 

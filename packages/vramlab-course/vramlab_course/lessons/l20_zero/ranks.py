@@ -41,7 +41,7 @@ Held = dict[str, list[str]]
 
 
 def value_of(name: str) -> float:
-    """Give the value by which a parameter is known wherever it turns up: 1, 2, 3, 11, ..."""
+    """Return the value by which a parameter is known wherever it turns up: 1, 2, 3, 11, ..."""
     return 10.0 * LAYERS.index(name[0]) + int(name[1]) + 1
 
 
@@ -121,7 +121,7 @@ def make_model() -> nn.Sequential:
 
 
 def make_batch(step: int) -> Tensor:
-    """Give all rows of a step, (ROWS, WIDTH), on the host."""
+    """Return all rows of a step, (ROWS, WIDTH), on the host."""
     torch.manual_seed(1 + step)
     return torch.randn(ROWS, WIDTH, dtype=torch.float64)
 

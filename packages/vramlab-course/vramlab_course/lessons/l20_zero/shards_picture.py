@@ -62,7 +62,7 @@ def draw_shards(held: Sequence[Held], title: str = "Who holds what") -> Picture:
 
 
 def describe_shards(held: Sequence[Held], title: str = "Who holds what") -> str:
-    """Say in words what `draw_shards` draws."""
+    """Describe what `draw_shards` draws."""
     _owners(held)
     sentences = [
         f"{moment}: "

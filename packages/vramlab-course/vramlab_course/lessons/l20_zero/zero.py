@@ -83,7 +83,7 @@ class ZeroTraining:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
 
     def forward(self) -> torch.Tensor:
-        """Give the loss of a batch of one row."""
+        """Return the loss of a batch of one row."""
         x = torch.zeros(1, self.width, device="cuda", dtype=self.dtype)
         loss: torch.Tensor = self.forward_of(x).sum()
         return loss

@@ -100,7 +100,7 @@ def draw_zero_stages(whole: Mapping[Category, int], ranks: int = 4, *, title: st
 
 
 def describe_zero_stages(whole: Mapping[Category, int], ranks: int = 4, *, title: str = "") -> str:
-    """Say in words what `draw_zero_stages` draws."""
+    """Describe what `draw_zero_stages` draws."""
     rows = " ".join(
         f"{stage.name}: GPU 0 keeps {short_size(_held(stage, whole, ranks))}; a step sends "
         f"{paper_moved(stage.number)} M: {stage.sends}.".replace("\n", " ")

@@ -222,7 +222,7 @@ def read_order(order: Order, ranks: int, rows: int, width: int) -> OrderReading:
 
 
 def read_orders(ranks: int, rows: int, width: int) -> dict[Order, OrderReading]:
-    """Give the same for every order."""
+    """Return the same for every order."""
     return {order: read_order(order, ranks, rows, width) for order in ORDERS}
 
 

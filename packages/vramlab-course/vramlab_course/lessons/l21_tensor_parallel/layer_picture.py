@@ -62,7 +62,7 @@ def draw_divided_layer(heads: int, ranks: int) -> Picture:
 
 
 def describe_divided_layer(heads: int, ranks: int) -> str:
-    """Say in words what `draw_divided_layer` draws."""
+    """Describe what `draw_divided_layer` draws."""
     each = heads // ranks
     return (
         f"{ranks} GPUs, {each} of {heads} heads on each: what GPU 0 has is filled. Attention is "

@@ -86,7 +86,7 @@ def draw_cut_matrices(
 def describe_cut_matrices(
     tokens: int, width: int, inner: int, ranks: int, item_bytes: int = 2, *, title: str = ""
 ) -> str:
-    """Say in words what `draw_cut_matrices` draws."""
+    """Describe what `draw_cut_matrices` draws."""
     weights, hidden = inner // ranks * width * item_bytes, tokens * inner // ranks * item_bytes
     return (
         f"{title or _finding(tokens, width, inner, ranks, item_bytes)}. X ({tokens:,} x {width:,}) "

@@ -29,7 +29,7 @@ SIZES = Sizes(width=16, heads=4)
 
 
 def make_layer() -> nn.Module:
-    """Give a transformer layer without dropout, the same in every process: the seed says which."""
+    """Return a transformer layer without dropout; the seed makes it the same in all processes."""
     torch.manual_seed(0)
     return DividedLayer(SIZES, dropout=0.0).double().to("cuda")
 
@@ -41,7 +41,7 @@ def make_feed_forward() -> nn.Module:
 
 
 def make_batch(step: int) -> Tensor:
-    """Give the whole batch of a step, (B, S, W), which every rank sees."""
+    """Return the whole batch of a step, (B, S, W), which every rank sees."""
     torch.manual_seed(1 + step)
     return torch.randn(BATCH, SEQUENCE, SIZES.width, dtype=torch.float64)
 

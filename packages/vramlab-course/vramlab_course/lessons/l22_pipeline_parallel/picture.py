@@ -78,7 +78,7 @@ def draw_gantt(
 
 
 def describe_gantt(plan: PipelineSchedule, *, title: str | None = None) -> str:
-    """Say in words what `draw_gantt` draws."""
+    """Describe what `draw_gantt` draws."""
     ranks = "; ".join(
         f"rank {rank} works {plan.busy_slots(rank)} of {plan.slots} slots and has at most "
         f"{_micro_batches(plan.in_flight(rank))} in flight"

@@ -33,7 +33,7 @@ class Checkpointed(nn.Module):
 
 
 def linear_layers(widths: Sequence[int], device: str = "cuda") -> nn.Sequential:
-    """Give a chain of Linear layers without bias: (rows, widths[0]) to (rows, widths[-1])."""
+    """Return a chain of Linear layers without bias: (rows, widths[0]) to (rows, widths[-1])."""
     return nn.Sequential(*(nn.Linear(a, b, bias=False, device=device) for a, b in pairwise(widths)))
 
 

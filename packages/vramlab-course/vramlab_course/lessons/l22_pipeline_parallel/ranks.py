@@ -41,13 +41,13 @@ def make_batch() -> tuple[Tensor, Tensor]:
 
 
 def gradients_of(layers: nn.Module) -> list[float]:
-    """Give every number of every gradient."""
+    """Return every number of every gradient."""
     gradients = [p.grad for p in layers.parameters() if p.grad is not None]
     return [number for gradient in gradients for number in gradient.flatten().cpu().tolist()]
 
 
 def train_alone() -> list[float]:
-    """Give the gradients of one process, which takes the whole batch through all layers at once."""
+    """Return the gradients of one process that runs the whole batch through all layers."""
     model = nn.Sequential(*make_layers()).to("cuda")
     x, target = (rows.to("cuda") for rows in make_batch())
     nn.functional.mse_loss(model(x), target).backward()
@@ -68,7 +68,7 @@ def train(rank: Rank, schedule: str) -> list[float]:
 
 
 def peak_bytes(rank: Rank, schedule: Name) -> int:
-    """Give the most that is allocated in a step of a chain of Linear layers, beside workspaces."""
+    """Return the peak of a step of a chain of Linear layers, without workspaces."""
     lone = LoneStage(chain(schedule, rank.world).stage(rank.number))
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.reset_peak_memory_stats()

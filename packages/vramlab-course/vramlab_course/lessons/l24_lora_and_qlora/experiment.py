@@ -65,7 +65,7 @@ CHAINS: dict[str, tuple[Layer, ...]] = {
 
 
 def make_chain(layers: tuple[Layer, ...], width: int, rank: int) -> nn.Sequential:
-    """Give a chain of Linear layers on the GPU, each with a GELU behind it."""
+    """Return a chain of Linear layers on the GPU, each with a GELU behind it."""
     chain = nn.Sequential()
     for layer in layers:
         linear: nn.Module = nn.Linear(width, width, bias=False, device="cuda")

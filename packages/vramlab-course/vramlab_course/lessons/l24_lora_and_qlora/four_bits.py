@@ -28,7 +28,7 @@ PIECE = 2**22
 
 @cache
 def nf4_values() -> tuple[float, ...]:
-    """Give NF4's 16 values, ascending: quantiles of a normal distribution, 0 and 1 among them.
+    """Return NF4's 16 values, ascending: quantiles of a normal distribution, 0 and 1 among them.
 
     Eight above 0 and seven below, evenly spread in probability (§3 and appendix E; the outermost
     probability is that of `create_normal_map` in bitsandbytes/functional.py).

@@ -71,7 +71,7 @@ def draw_adapters(weight: torch.Tensor, learning: Learning, *, title: str) -> Pi
 
 
 def describe_adapters(weight: torch.Tensor, learning: Learning, *, title: str) -> str:
-    """Say in words what `draw_adapters` draws."""
+    """Describe what `draw_adapters` draws."""
     told = " ".join(
         f"{name}: gradients and moments of {_shapes(optimizer)}, "
         f"{short_size(_learning_bytes(optimizer))} beside the weight."

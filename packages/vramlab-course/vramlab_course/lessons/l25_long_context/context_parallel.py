@@ -25,7 +25,7 @@ _backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward
 
 
 def block_at(rank: int, turn: int, ranks: int) -> int:
-    """Tell whose keys and values a rank has at a turn: in turn 0 its own, then its neighbours'."""
+    """Return whose keys and values a rank has at a turn: first its own, then its neighbours'."""
     return (rank - turn) % ranks
 
 
@@ -91,7 +91,7 @@ class RingAttention(torch.autograd.Function):
 
 
 def _travelling(tensors: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
-    """Give this rank's tensors, then those of each other rank as they come by."""
+    """Yield this rank's tensors, then those of each other rank as they come by."""
     ranks = dist.get_world_size()
     for turn in range(ranks):
         yield tensors

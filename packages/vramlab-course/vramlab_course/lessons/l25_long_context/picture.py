@@ -58,7 +58,7 @@ def draw_ring_turns(turns: Sequence[Sequence[int]], block_bytes: int, *, title: 
 
 
 def describe_ring_turns(turns: Sequence[Sequence[int]], block_bytes: int, *, title: str) -> str:
-    """Say in words what `draw_ring_turns` draws."""
+    """Describe what `draw_ring_turns` draws."""
     told = " ".join(
         f"Rank {rank} has block {', then '.join(map(str, blocks))}."
         for rank, blocks in enumerate(turns)

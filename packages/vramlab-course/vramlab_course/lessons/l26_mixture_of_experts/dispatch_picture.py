@@ -75,7 +75,7 @@ def draw_dispatch(sent: Sent, *, title: str) -> Picture:
 
 
 def describe_dispatch(sent: Sent, *, title: str) -> str:
-    """Say in words what `draw_dispatch` draws."""
+    """Describe what `draw_dispatch` draws."""
     ranks = range(len(sent))
     received = ", ".join(f"rank {rank} {sum(row[rank] for row in sent):,}" for rank in ranks)
     return f"{title}. {len(sent)} ranks send {sum(sent[0]):,} tokens each. Received: {received}."

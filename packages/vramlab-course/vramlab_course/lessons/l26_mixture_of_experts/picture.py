@@ -59,7 +59,7 @@ def draw_routing(
 def describe_routing(
     tokens: Sequence[str], chosen: Choices, experts: int, *, title: str = ""
 ) -> str:
-    """Say in words what `draw_routing` draws."""
+    """Describe what `draw_routing` draws."""
     listed = "; ".join(
         f"{token} goes to {' and '.join(map(str, experts_of))}"
         for token, experts_of in zip(tokens, chosen, strict=True)

@@ -46,7 +46,7 @@ def in_batches(answers: Sequence[int], places: int) -> list[Turn]:
 
 
 def continuously(answers: Sequence[int], places: int) -> list[Turn]:
-    """Give each place to the next request as soon as it is free; the arguments as `in_batches`."""
+    """Give each slot to the next request as soon as it is free; the arguments as `in_batches`."""
     free_from = [0] * places
     turns = []
     for request, steps in enumerate(answers):
@@ -57,10 +57,10 @@ def continuously(answers: Sequence[int], places: int) -> list[Turn]:
 
 
 def last_step(turns: Sequence[Turn]) -> int:
-    """Give how many steps it takes until all is written."""
+    """Return how many steps it takes until all is written."""
     return max(turn.end for turn in turns)
 
 
 def used_share(turns: Sequence[Turn], places: int) -> float:
-    """Give the share of all places in all steps that write a token."""
+    """Return the share of all places in all steps that write a token."""
     return sum(turn.steps for turn in turns) / (places * last_step(turns))

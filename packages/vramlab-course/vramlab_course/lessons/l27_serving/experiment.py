@@ -111,7 +111,7 @@ def fill_by_reserving(sizes: KVCache, tokens: int, pool_bytes: int) -> list[torc
 
 
 def fill_with_pages(cache: PagedCache, tokens: int) -> int:
-    """Give pages to requests of so many tokens until none are left; answer how many came in."""
+    """Return pages to requests of so many tokens until none are left; answer how many came in."""
     count = 0
     try:
         while True:

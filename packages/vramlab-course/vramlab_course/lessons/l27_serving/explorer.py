@@ -106,7 +106,7 @@ def serving_explorer(
 
 
 def weights_of(parameters: int, bits: int) -> int:
-    """Give what so many parameters take; of fewer bits than 16, with a scale for each 128."""
+    """Return what so many parameters take; of fewer bits than 16, with a scale for each 128."""
     if bits == 16:
         return 2 * parameters
     return quantized_bytes(parameters // 128, 128, bits)

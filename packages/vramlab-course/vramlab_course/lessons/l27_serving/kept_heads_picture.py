@@ -77,7 +77,7 @@ def draw_kept_heads(
 def describe_kept_heads(
     heads: int, head_size: int, groups: int, latent: int, rotary: int, *, title: str = ""
 ) -> str:
-    """Say in words what `draw_kept_heads` draws."""
+    """Describe what `draw_kept_heads` draws."""
     kinds = _kinds(heads, head_size, groups, latent, rotary)
     listed = "; ".join(
         f"{kind.name}: "

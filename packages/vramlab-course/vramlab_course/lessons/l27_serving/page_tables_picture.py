@@ -97,7 +97,7 @@ def describe_page_tables(
     page_bytes: int,
     title: str = "",
 ) -> str:
-    """Say in words what `draw_page_tables` draws."""
+    """Describe what `draw_page_tables` draws."""
     listed = "; ".join(
         f"{name}: {lengths[name]:,} tokens in pages {', '.join(map(str, table))}"
         for name, table in tables.items()
@@ -134,7 +134,7 @@ def _tint(number: int) -> Look:
 
 
 def _looks(tables: Tables, holders: Mapping[int, int]) -> dict[int, Look]:
-    """Give the look of each page that a request has."""
+    """Return the look of each page that a request has."""
     return {
         page: _SHARED if holders[page] > 1 else _tint(number)
         for number, table in enumerate(tables.values())

@@ -65,7 +65,7 @@ def draw_turns(ways: Ways, places: int, *, title: str = "") -> Picture:
 
 
 def describe_turns(ways: Ways, places: int, *, title: str = "") -> str:
-    """Say in words what `draw_turns` draws."""
+    """Describe what `draw_turns` draws."""
     said = "; ".join(
         f"{name}: {last_step(turns)} steps, in which {used_share(turns, places):.0%} of the places "
         "write"

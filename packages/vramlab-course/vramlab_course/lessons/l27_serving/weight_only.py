@@ -34,7 +34,7 @@ def quantize(weight: Tensor, bits: int = 4, group: int = 128) -> tuple[Tensor, T
 
 
 def dequantize(numbers: Tensor, scales: Tensor, bits: int = 4, group: int = 128) -> Tensor:
-    """Give the matrix in float16 that `quantize` has rounded."""
+    """Return the matrix in float16 that `quantize` has rounded."""
     if bits == 4:
         numbers = torch.stack((numbers & 15, numbers >> 4), dim=-1).flatten(1)
     weight = numbers.half().sub_(2 ** (bits - 1))

@@ -79,7 +79,7 @@ def draw_eight_bit_linear(
 def describe_eight_bit_linear(
     rows: int, inputs: int, outputs: int, keep: Recipe = "8 bits, kept", *, title: str = ""
 ) -> str:
-    """Say in words what `draw_eight_bit_linear` draws."""
+    """Describe what `draw_eight_bit_linear` draws."""
     size = _Sizes(rows, inputs, outputs)
     stays = (
         f"the casts stay for the backward pass, {size.given8} and {size.weight8}"

@@ -62,7 +62,7 @@ def describe_reach(
     formats: Sequence[FloatFormat] = FORMATS,
     title: str = "",
 ) -> str:
-    """Say in words what `draw_reach` draws."""
+    """Describe what `draw_reach` draws."""
     parts = [
         f"{name}: from 2^{min(counts)} to 2^{max(counts)}; "
         + ", ".join(f"{form.name}: {_lost(counts, form)}" for form in formats)

@@ -40,7 +40,7 @@ def draw_scales(rows: int, columns: int, *, title: str = "") -> Picture:
 
 
 def describe_scales(rows: int, columns: int, *, title: str = "") -> str:
-    """Say in words what `draw_scales` draws."""
+    """Describe what `draw_scales` draws."""
     parts = ", ".join(
         f"{name}: {short_size(scales_bytes(rows, columns, scaling))}"
         for scaling, name in _NAMES.items()

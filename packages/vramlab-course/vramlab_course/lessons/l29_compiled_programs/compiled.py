@@ -87,7 +87,7 @@ def gated_model(device: str = "cuda", dtype: torch.dtype = torch.bfloat16) -> nn
 
 
 def as_function(block: nn.Module) -> tuple[Callable[..., Tensor], list[nn.Parameter]]:
-    """Give a module as a function of its input and its parameters, and the parameters."""
+    """Return a module as a function of its input and its parameters, and the parameters."""
     named = dict(block.named_parameters())
 
     def function(x: Tensor, *parameters: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def as_function(block: nn.Module) -> tuple[Callable[..., Tensor], list[nn.Parame
 
 
 def can_compile() -> bool:
-    """Tell whether compiled programs run here as on a GPU: on one, or on the native engine."""
+    """Return whether compiled programs run here as on a GPU: on one, or on the native engine."""
     from vramlab.gpu import attached
     from vramlab.native.choice import is_inside
 
@@ -115,7 +115,7 @@ def run_all() -> CompiledRuns:
 
 
 def recorded() -> CompiledRuns:
-    """Give what was recorded."""
+    """Return what was recorded."""
     data = json.loads(RECORDED.read_text(encoding="utf-8"))
     runs = {
         name: tuple(RecordedMoment(**moment) for moment in moments)

@@ -55,7 +55,7 @@ def draw_fused(
 def describe_fused(
     ops: Sequence[str], tensor_bytes: int, peak_bytes: int, *, title: str = ""
 ) -> str:
-    """Say in words what `draw_fused` draws."""
+    """Describe what `draw_fused` draws."""
     return (
         f"{title or _finding(tensor_bytes, peak_bytes)}. Eager: {', '.join(ops)} are {len(ops)} "
         f"kernels with a tensor of {short_size(tensor_bytes)} between each two. Compiled: one "

@@ -17,7 +17,7 @@ _WARM_UP = len(LENGTHS)
 
 
 def held_each_step_bytes(rows: int, width: int) -> Mapping[str, int]:
-    """Give what each leak holds more after every step, by its name, once it goes on for a while.
+    """Return what each leak holds more after every step, by its name, once it goes on for a while.
 
     A check's graph holds the batch, the input of GELU and its output, and what is squared.
 

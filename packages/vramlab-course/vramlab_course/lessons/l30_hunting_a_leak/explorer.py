@@ -74,7 +74,7 @@ def measure_steps(leak: str, steps: int, rows: int, collect_every: int, gpu: str
 
 
 def _collected(every: int) -> str:
-    """Say when garbage is collected: where that changes no number, the picture tells as much."""
+    """Return when garbage is collected: where that changes no number, the picture tells as much."""
     if not every:
         return "no garbage collected"
     return "garbage collected " + ("after each" if every == 1 else f"every {every} steps")

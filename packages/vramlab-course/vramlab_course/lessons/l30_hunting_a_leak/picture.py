@@ -76,7 +76,7 @@ def _fitted(text: str, width_in: float) -> str:
 
 
 def describe_holders(ways: Mapping[str, Way], *, title: str) -> str:
-    """Say in words what `draw_holders` draws."""
+    """Describe what `draw_holders` draws."""
     sentences = [
         f"{words}: {', then '.join(f'{holder.step} ({holder.kind})' for holder in way)}."
         if way
