@@ -51,7 +51,7 @@ nox.options.sessions = ["tests"]
     [*((python, torch) for python in PYTHONS for torch in TORCHES), (PYTHONS[-1], NIGHTLY)],
 )
 def tests(session: nox.Session, torch: str) -> None:
-    """Run all tests with this PyTorch and else what the lock says; pytest gets what is behind --"""
+    """Run all tests with this PyTorch and else what the lock says; pytest gets what follows --."""
     wanted = ["--upgrade", "--pre", "torch"] if torch == NIGHTLY else [f"torch=={torch}"]
     session.install(*wanted, "--requirement", _rest_of_lock(session))
     session.install("--no-deps", *EDITABLE)
@@ -62,7 +62,7 @@ def tests(session: nox.Session, torch: str) -> None:
 @nox.session
 @nox.parametrize("torch", TORCHES)
 def without_cuda(session: nox.Session, torch: str) -> None:
-    """Run tests with this PyTorch's CUDA build on the native engine's stub libraries (Linux)"""
+    """Run tests with this PyTorch's CUDA build on the native engine's stub libraries (Linux)."""
     # What the lock has depends on torch, which comes from elsewhere: so no dependencies.
     session.install("--no-deps", "--requirement", _rest_of_lock(session))
     session.install("--no-deps", *EDITABLE)

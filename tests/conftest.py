@@ -81,8 +81,7 @@ def _quick_collections() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have one process for all workers of which the pools of judges are forked, and two of which
-    programs are.
+    """Start one process that forks the pools of judges for all workers, and two for programs.
 
     They import torch, or nbgrader, when the first of them is asked for.
     """

@@ -216,20 +216,28 @@ class CachingAllocator:
                     self.history.annotate(block, text, context)
 
     def add_oom_observer(self, observer: OutOfMemoryObserver) -> None:
-        """Have an observer called before each error is raised, as
-        torch._C._cuda_attach_out_of_memory_observer does."""
+        """Call an observer before each out-of-memory error is raised.
+
+        As torch._C._cuda_attach_out_of_memory_observer does.
+        """
         self._oom_observers.append(observer)
 
     # What a program does
 
     def malloc(self, size_bytes: int, stream: int = 0, context: Any = None) -> Block:
-        """Get a block of at least `size_bytes` (at least 1) that `stream` may use at once.
+        """Allocate a block of at least `size_bytes` that `stream` may use immediately.
 
         Args:
-            context: kept on the block and shown in snapshots; the allocator never looks into it.
+            size_bytes: requested size, at least 1.
+            stream: number of the CUDA stream; 0 is the default stream.
+            context: stored on the block and shown in snapshots; the allocator does not read it.
 
-        Raises: OutOfDeviceMemory, with PyTorch's message, when even giving back the whole cache
-            does not help. The allocator stays usable.
+        Returns:
+            The block, whose size is rounded up as PyTorch does.
+
+        Raises:
+            OutOfDeviceMemory: releasing the whole cache does not free enough memory. Carries
+                PyTorch's message; the allocator stays usable.
         """
         if not 0 < size_bytes < REFUSED_REQUEST_BYTES:
             self._refuse(size_bytes)

@@ -104,8 +104,7 @@ def block_bytes(request_bytes: int) -> int:
 
 
 def segment_size(block_bytes: int, large_segment_bytes: int = LARGE_SEGMENT_BYTES) -> int:
-    """Return the size of the segment to request from the driver when no cached block is large
-    enough.
+    """Return the size of the segment to request from the driver if no cached block fits.
 
     Up to 1 MiB: 2 MiB, shared by small blocks. Below 10 MiB: 20 MiB, shared by large blocks. From
     there on a segment of its own, a multiple of 2 MiB (`get_allocation_size`).

@@ -1,7 +1,7 @@
-"""Who holds a block: the shortest way from a name of the program to the tensor in it.
+r"""Who holds a block: the shortest way from a name of the program to the tensor in it.
 
     way = holders(block.address, {"scores": scores, "model": model})
-    print(*way, sep="\\n")               # scores, [0], .grad_fn, saved 'self'; with what each is
+    print(*way, sep="\n")               # scores, [0], .grad_fn, saved 'self'; with what each is
 
 A memory snapshot says which line took a block. It does not say why the block is still there. This
 goes from names through containers, attributes, closures, hooks, kept errors and autograd's graph,

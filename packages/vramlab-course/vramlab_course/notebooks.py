@@ -1,5 +1,4 @@
-"""Lessons and exercises as they were installed, and how a learner's folder gets them: in which
-language, too.
+"""Copy the installed lessons and exercises to a learner's folder, in its language.
 
 A learner's folder records, in `.vramlab/delivered.json`, what each notebook contained when it was
 written there. A notebook that still has those contents is updated. A notebook that the learner has

@@ -1,5 +1,7 @@
-"""Every exercise grades as it should: nothing for nothing, all for the solution, and each known
-wrong answer loses exactly what it should."""
+"""Every exercise grades as it should.
+
+No points for an empty notebook, all for the solution, and each known mistake loses its own points.
+"""
 
 from __future__ import annotations
 

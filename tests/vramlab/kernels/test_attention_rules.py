@@ -63,8 +63,10 @@ def test_one_query_over_a_long_cache_is_split(takes: Takes) -> None:
 
 
 def test_shared_heads_count_as_queries(takes: Takes) -> None:
-    """32 heads on 8 of keys: 8 blocks for 216 slots; 32 blocks of 128 keys: 27 would be best,
-    but 27 to 31 parts all have blocks of 2; 16 parts are 128 / 216, 32 are 256 / 432: both 59 %.
+    """32 heads on 8 of keys: 8 blocks for 216 slots.
+
+    32 blocks of 128 keys: 27 would be best, but 27 to 31 parts all have blocks of 2. 16 parts are
+    128 / 216, 32 are 256 / 432: both 59 %.
     """
     query, cache = heads(1, 32, 1, 128), heads(1, 8, 4096, 128)
     assert takes(FLASH, query, cache, cache, gpu=A100) == [4 * 16 * 32, 4 * 16 * 32 * 128]

@@ -293,7 +293,6 @@ def graph_type(machine: Machine, can_capture: bool) -> type:
         can_capture: whether a capture may begin: not where the CPU computes values, which a replay
             would have to compute again.
     """
-
     graph_of: weakref.WeakValueDictionary[Capture, _CUDAGraph] = weakref.WeakValueDictionary()
 
     def states_of(generator: torch.Generator) -> _GeneratorStates:

@@ -114,8 +114,7 @@ class JobPool(Closing):
     def measure(
         self, exercise: Exercise, task: Task, configs: Sequence[Config]
     ) -> list[Mapping[str, Any]]:
-        """Measure the truths of some cases: of each `arguments` (for the learner's function) and
-        `truth`.
+        """Measure the truths of some cases, each with `arguments` for the learner's function.
 
         One process measures all of them, each on a GPU of its own. What measuring imports, which
         runs no learner's code, is there for all later ones.

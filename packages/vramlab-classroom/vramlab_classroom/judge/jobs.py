@@ -60,8 +60,7 @@ def run(request: Mapping[str, Any]) -> Reply:
 
 
 def prepare(asked: Mapping[str, Any]) -> None:
-    """Run our own programs, with which a repair is compared, once for all answers to a case, and
-    make the vocabulary of repairs.
+    """Run the task's own programs once for all answers, and build the vocabulary of repairs.
 
     In the server: every fork has their results then. Not where there is a GPU, since backward
     passes start threads for it, which no fork would have: there each trial runs them itself.

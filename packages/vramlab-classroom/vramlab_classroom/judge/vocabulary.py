@@ -1,5 +1,7 @@
-"""What the code of a repaired program may use: Python's harmless part, and torch's public interface
-without what reads or writes files, runs other code, sets limits or replaces what measures.
+"""What the code of a repaired program may use.
+
+Python's harmless part, and torch's public interface without what reads or writes files, runs other
+code, sets limits or replaces what measures.
 
 An answer never holds a module. `import torch` binds a `Facade`, which has the allowed names only.
 """

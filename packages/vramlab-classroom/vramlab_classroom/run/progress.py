@@ -1,5 +1,4 @@
-"""Tells how far a run is: in one line that is rewritten on a terminal, in a line now and then
-elsewhere."""
+"""Show a run's progress: one rewritten line on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 

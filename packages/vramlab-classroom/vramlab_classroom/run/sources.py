@@ -25,8 +25,7 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def digest_of_code(modules: Collection[str]) -> str:
-    """Return a digest of modules, of all of the judging packages that they import, and of its data
-    files.
+    """Return a digest of modules, the judging packages that they import, and data files.
 
     Imports are read, not done: those within functions count, and those for type checking, too.
     """
@@ -93,8 +92,9 @@ def _parsed(content: bytes) -> _Source:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements in a node, however deep, and take out of it those that are texts only:
-    docstrings, and the texts below the fields of classes.
+    """Yield all statements in a node, and remove those that are only texts.
+
+    The texts are docstrings, and those below the fields of classes.
 
     Expressions, which are most of a tree, have none in them.
     """

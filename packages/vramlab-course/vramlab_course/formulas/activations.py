@@ -25,6 +25,5 @@ def linear_chain_bytes(batch: int, widths: tuple[int, ...], dtype: str = "float3
 
 
 def repeated_linear_bytes(batch: int, width: int, applications: int, dtype: str = "float16") -> int:
-    """Return the bytes saved for backward by one Linear(width, width) that is applied several
-    times."""
+    """Return the bytes saved for backward by one Linear(width, width) applied several times."""
     return linear_chain_bytes(batch, (width,) * (applications + 1), dtype)

@@ -108,8 +108,7 @@ class Bert:
     def kept(
         self, batch: int, sequence: int, *, train: bool = False, attention: Attention = "eager"
     ) -> tuple[KeptByBert, ...]:
-        """Return the tensors that a forward pass saves for backward, and its outputs; without
-        workspaces.
+        """Return the tensors a forward pass saves for backward, and its outputs; no workspaces.
 
         Args:
             batch: sequences.
@@ -268,8 +267,10 @@ class Bert:
     # ---- Sizes ----
 
     def output_bytes(self, batch: int, sequence: int) -> int:
-        """Return the size of last_hidden_state (B, S, W), 48 MiB in the published run, and
-        pooler_output (B, W)."""
+        """Return the bytes of last_hidden_state (B, S, W) and pooler_output (B, W).
+
+        In the published run, last_hidden_state takes 48 MiB.
+        """
         return self._hidden_bytes(batch, sequence) + self.pooled_bytes(batch)
 
     def pooled_bytes(self, batch: int) -> int:

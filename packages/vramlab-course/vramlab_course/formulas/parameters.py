@@ -15,8 +15,10 @@ def linear(inputs: int, outputs: int, bias: bool = True) -> int:
 
 
 def conv2d(inputs: int, outputs: int, kernel: int, bias: bool = True, groups: int = 1) -> int:
-    """Return the number of parameters: weight (outputs, inputs / groups, kernel, kernel) and bias
-    (outputs)."""
+    """Return the number of parameters of a convolution.
+
+    Its weight is (outputs, inputs / groups, kernel, kernel), its bias (outputs).
+    """
     return outputs * (inputs // groups) * kernel * kernel + (outputs if bias else 0)
 
 
@@ -44,10 +46,10 @@ def embedding(rows: int, width: int) -> int:
 
 
 def multihead_attention(width: int, bias: bool = True) -> int:
-    """Return the number of parameters: in_proj (3 x width, width) and out_proj (width, width), with
-    biases.
+    """Return the number of parameters of multi-head attention, biases included.
 
-    The number of heads does not matter: they share the width among them.
+    They are in_proj (3 x width, width) and out_proj (width, width), each with a bias. The number of
+    heads does not matter: they share the width among them.
     """
     return linear(width, 3 * width, bias) + linear(width, width, bias)
 

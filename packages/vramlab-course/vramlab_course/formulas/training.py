@@ -63,8 +63,7 @@ class LinearChain:
 
     @property
     def held_before_backward_bytes(self) -> int:
-        """Return the bytes of parameters, input, every output and the loss. Workspaces not
-        included."""
+        """Return the bytes of parameters, input, every output and the loss; no workspaces."""
         outputs_bytes = sum(map(self.rows_bytes, self.widths[1:]))
         return (
             self.parameters_bytes + self.rows_bytes(self.widths[0]) + outputs_bytes + SCALAR_BYTES
@@ -72,8 +71,7 @@ class LinearChain:
 
     @property
     def held_after_backward_bytes(self) -> int:
-        """Return the bytes of parameters, gradients, input, the last output and the loss.
-        Workspaces not included."""
+        """Return the bytes of parameters, gradients, input, last output and loss; no workspaces."""
         ends_bytes = self.rows_bytes(self.widths[0]) + self.rows_bytes(self.widths[-1])
         return 2 * self.parameters_bytes + ends_bytes + SCALAR_BYTES
 

@@ -48,9 +48,9 @@ def feature_counts() -> list[tuple[str, int]]:
 
 
 def layer_outputs_bytes(batch: int = 1) -> int:
-    """Return the bytes of the image and of every convolution's, pooling's and Linear layer's
-    output, float32.
+    """Return the bytes of the image and of all outputs, in float32.
 
+    The outputs are those of convolutions, poolings and Linear layers.
     ReLU works in place, and the average pooling to 7 x 7 has nothing to do. This is how the
     document's 58.12 MB is added up (nothing is rounded to blocks).
     """

@@ -114,8 +114,10 @@ def _draw_capacity(axes: Axes, capacity_bytes: int, name: str, unit: MemoryUnit)
 
 
 def _name_ends(axes: Axes, names: Iterable[str]) -> None:
-    """Write the names of curves right of the axes, as high as the curves end, and not closer than
-    lines of words; a thin line leads there from a curve whose name has had to move."""
+    """Write the names of curves to the right of the axes, where the curves end.
+
+    Names that would overlap are moved, and a thin line connects them with their curves.
+    """
     ends = [
         (axes.transAxes.inverted().transform(axes.transData.transform(points[-1])), name)
         for line, name in zip(axes.get_lines(), names, strict=False)

@@ -2,7 +2,7 @@
 
     @explorer("How a number is stored")
     def float_explorer(number: Annotated[str, text("Number"), "to begin with"] = "0.1") -> View:
-        \"""Show the bits of a number in six formats.\"""
+        '''Show the bits of a number in six formats.'''
         ...
 
     float_explorer("1e-8")          the Explorer, with a text field for the number
@@ -129,7 +129,6 @@ class Explorer:
     @contextmanager
     def _said_to_be_at_work(self) -> Iterator[None]:
         """Report that the view is coming, where it does not come at once."""
-
         working = f'<em role="status">{say("working ...")}</em>'
 
         def tell() -> None:

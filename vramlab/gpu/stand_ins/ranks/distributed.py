@@ -182,7 +182,6 @@ def _registered_for(backing_device: torch.device) -> Callable[..., None]:
 
 def _reducer_on_gpu(thread: ThreadState) -> type:
     """DDP's reducer, which makes its buckets in C++ where no op before tells which GPU is meant."""
-
     plain: Any = dist.Reducer  # type: ignore[attr-defined]
 
     class Reducer(plain):  # type: ignore[misc]

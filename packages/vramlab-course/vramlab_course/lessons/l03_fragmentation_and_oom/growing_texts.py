@@ -1,9 +1,9 @@
-"""Lesson 03: a program that runs out of memory, and the snapshot that it left.
+r"""Lesson 03: a program that runs out of memory, and the snapshot that it left.
 
 It trains a small language model on texts that get longer from step to step. The snapshot is what
 PyTorch's own allocator wrote when the memory ran out, on the native engine:
 
-    vramlab native run --torch 2.13.0 --gpu T4 \\
+    vramlab native run --torch 2.13.0 --gpu T4 \
         -m vramlab_course.lessons.l03_fragmentation_and_oom.growing_texts
 
 The command writes it again, beside this file.

@@ -54,8 +54,10 @@ def linear_sizes(batch: int, width: int) -> ChainSizes:
 
 
 def mlp_sizes(batch: int, width: int) -> ChainSizes:
-    """Return the sizes of steps Linear(width, 4 width), GELU, Linear(4 width, width), without
-    biases."""
+    """Return the sizes of the steps of an MLP without biases: Linear, GELU, Linear.
+
+    The Linear layers are (width, 4 width) and (4 width, width).
+    """
     state = block_bytes(tensor_bytes((batch, width)))
     inner = block_bytes(tensor_bytes((batch, 4 * width)))
     weight = block_bytes(tensor_bytes((4 * width, width)))
@@ -141,8 +143,10 @@ class ChainFlops:
     """What the gradient of its input takes; the first step of a chain needs none."""
 
     def step(self, steps: int, forwards: int) -> int:
-        """Return the FLOPs of a training step with `forwards` steps forward; backward costs twice
-        as much."""
+        """Return the FLOPs of a training step with `forwards` steps forward.
+
+        A step backward costs twice as much as one forward.
+        """
         return forwards * self.forward + steps * 2 * self.forward - self.input_gradient
 
 
@@ -204,8 +208,7 @@ def segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
 
 
 def reentrant_segments_bytes(steps: int, count: int, sizes: ChainSizes) -> int:
-    """Return the same with use_reentrant=True, which keeps a segment's output until its backward
-    pass.
+    """Return the same with use_reentrant=True: a segment's output lives until its backward pass.
 
     The second to last segment is then higher than the last: a state more, and the gradients of the
     parameters of the last segment.

@@ -52,8 +52,7 @@ def autocast_forward_bytes(
 
 
 def crossover_rows(widths: tuple[int, ...], bias: bool = True) -> int:
-    """Return the smallest batch for which autocast needs less memory than float32 in the forward
-    pass.
+    """Return the smallest batch whose forward pass needs less memory with autocast.
 
     Each row saves 2 bytes per number of the outputs, and costs 2 for each of the input, which is
     cast. Each parameter costs 2. Inside the region, without the rounding to blocks.

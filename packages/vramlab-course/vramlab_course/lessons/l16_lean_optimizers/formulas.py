@@ -43,8 +43,10 @@ def adafactor_bytes(shape: Shape, momentum: bool = False, root_mean_square: bool
 
 
 def blockwise_bytes(shape: Shape, block: int = 256) -> int:
-    """Return 8-bit AdamW's states for one parameter: two bytes, and 2 x 4 / block bytes, per
-    number."""
+    """Return 8-bit AdamW's states for one parameter.
+
+    Per number, they take two bytes, and 2 x 4 / block bytes.
+    """
     count = math.prod(shape)
     if count < SMALLEST_QUANTIZED:
         return 2 * block_bytes(tensor_bytes(shape))

@@ -29,8 +29,7 @@ FLOPS_PER_PARAMETER_AND_TOKEN = 6
 
 
 def kept_after_forward_bytes(saving: Saving, layers: int, batch: int, width: int) -> int:
-    """Return what the forward pass of a chain leaves on the GPU: the loss, and saved tensors that
-    stay.
+    """Return what a chain's forward pass leaves on the GPU: the loss, and saved tensors.
 
     The chain is (Linear(width, width, bias=False), ReLU) x layers in float32; the loss is the mean
     square of its output, and its input needs no gradient. ReLU saves its output, the next Linear
@@ -91,8 +90,7 @@ def tokens_to_hide(
 
 
 def width_to_hide(gpu: GPUModel, arithmetic: Arithmetic, element_bytes: int) -> float:
-    """Return the smallest width at which a Linear layer's forward pass hides the transfer of its
-    input.
+    """Return the smallest width at which a Linear layer's compute hides its input's transfer.
 
     A row of the input has `width` elements, and costs 2 x width x width FLOPs: the batch cancels
     out. Backward has twice the FLOPs for the same bytes.

@@ -110,8 +110,7 @@ class Classifier:
 
 
 def rows_of(gpu: int, batch: int, gpus: int) -> int:
-    """Return the rows of each GPU, divided as DataParallel does: `torch.chunk`, the last may get
-    fewer.
+    """Return the rows of each GPU under DataParallel (`torch.chunk`: the last may get fewer).
 
     With fewer rows than GPUs some get none, and hold nothing.
     """

@@ -77,8 +77,7 @@ def paper_moved(stage: Stage) -> int:
 
 
 def shard_rows(rows: int, ranks: int, rank: int) -> int:
-    """Return the rows of a tensor in a rank's shard under FSDP2: as by torch.chunk, the last ones
-    fewer.
+    """Return the rows of a rank's shard under FSDP2 (torch.chunk: the last may get fewer).
 
     Source: `_chunk_with_empty` in torch/distributed/fsdp/_fully_shard/_fsdp_common.py.
     """

@@ -151,8 +151,10 @@ class PipelineStage:
 
     @property
     def held_after_bytes(self) -> int:
-        """Return memory after a step whose result is dropped: also gradients, buffers, the list of
-        outputs."""
+        """Return memory after a step whose result is dropped.
+
+        It includes gradients, buffers and the list of outputs.
+        """
         outputs_bytes = self._kept_outputs_bytes(self.pipeline.micro_batches)
         return 2 * self.parameters_bytes + self.input_bytes + self.buffers_bytes + outputs_bytes
 

@@ -24,8 +24,9 @@ def adapter_parameters(shapes: Iterable[tuple[int, int]], rank: int) -> int:
 
 
 def bits_per_parameter(block: int = 64, scales_block: int = 0) -> float:
-    """Return 4 bits plus the fraction of a scale, in float32 or with double quantization in 8 bits
-    (QLoRA §3).
+    """Return the bits per weight: 4, and a fraction of a scale (QLoRA §3).
+
+    The scale is a float32 number, or has 8 bits with double quantization.
 
     Args:
         block: numbers that share a scale.

@@ -17,8 +17,7 @@ def checkpoints_bytes(tokens: int, width: int, layers: int, item_bytes: int = 2)
 
 
 def ring_sent_bytes(ranks: int, block_bytes: int) -> int:
-    """Return what a rank sends in the forward pass: a block of keys and values in each turn but the
-    last.
+    """Return what a rank sends in the forward pass: its keys and values, in all turns but one.
 
     Args:
         ranks: that share the text.
@@ -28,8 +27,7 @@ def ring_sent_bytes(ranks: int, block_bytes: int) -> int:
 
 
 def least_block(flops_per_s: float, sent_bytes_per_s: float) -> float:
-    """Return the smallest block, in tokens, for which attention takes at least as long as sending
-    it.
+    """Return the smallest block, in tokens, whose attention takes as long as sending it.
 
     4 d c^2 FLOPs and 4 c d bytes, for a block of c tokens of width d (arXiv 2310.01889 §3).
     """

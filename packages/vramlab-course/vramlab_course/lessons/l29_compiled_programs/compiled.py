@@ -1,10 +1,10 @@
-"""Lesson 29: programs that torch.compile and CUDA graphs run, measured where that can be.
+r"""Lesson 29: programs that torch.compile and CUDA graphs run, measured where that can be.
 
 The portable engine runs compiled programs eagerly, without graphs of theirs. On a GPU, and on the
 native engine with Triton, `run_all()` measures; elsewhere it gives what was recorded there:
 
     vramlab native setup --torch 2.13.0 --triton
-    vramlab native run --torch 2.13.0 --gpu A100-40GB \\
+    vramlab native run --torch 2.13.0 --gpu A100-40GB \
         -m vramlab_course.lessons.l29_compiled_programs.compiled
 
 The second command writes the recording again, into `compiled.json` beside this file.
