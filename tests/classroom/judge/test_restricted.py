@@ -166,6 +166,7 @@ ESCAPES = {
     ),
     "format_map": "'{a.__init__}'.format_map({'a': 1})",
     "class pattern": "match 1:\n    case int(real=r):\n        pass",
+    "class pattern by place": "match 1:\n    case int(x):\n        pass",
     "closed class pattern": "match 1:\n    case object(__class__=c):\n        pass",
     "method that others read addresses from": (
         "class A:\n    @property\n    def __array_interface__(self):\n        return {}"
@@ -254,12 +255,24 @@ ESCAPES = {
     "metaclass": "class M(type):\n    pass",
     "patched module": "import math\nmath.ceil = int",
     "patched builtin class": "int.bit_length = 1",
-    "patched function": "def f():\n    pass\nf.x = 1",
+    "patched function": "from textwrap import dedent\ndedent.x = 1",
+    "code of a function": "def f():\n    pass\nf.__code__ = (lambda: 1).__code__",
+    "attribute by a getter": "from operator import attrgetter\nattrgetter('__class__.__base__')(1)",
+    "method by a caller": (
+        "from operator import methodcaller\nmethodcaller('__reduce_ex__', 2)(object())"
+    ),
+    "closed attribute in a pattern": (
+        "class A:\n    pass\nmatch 1:\n    case A.__dict__:\n        pass"
+    ),
     "deleted attribute": "import math\ndel math.ceil",
     "augmented attribute": "import math\nmath.pi += 1",
     "private attribute of others": "import math\nmath._x = 1",
     "private attribute of a class": "int._x",
-    "special attribute of one's own": "class A:\n    pass\nA().__dict__",
+    "special attribute of one's own": "class A:\n    pass\nA.__dict__",
+    "special attribute set by a dict": (
+        "class A:\n    pass\na = A()\na.__dict__['__array_interface__'] = {}"
+    ),
+    "attributes of a foreign object": "import random\nvars(random.Random())",
     "special attribute written": "class A:\n    pass\nA().__class__ = int",
     "special attribute by name": "getattr((), '__class__').__base__",
     "name that changes its mind": (

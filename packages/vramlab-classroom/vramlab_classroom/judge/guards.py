@@ -32,6 +32,14 @@ class NotAllowed(VramlabError):
     """An answer uses something that answers may not use; the message says what."""
 
 
+class NoSuchName(NotAllowed, AttributeError):
+    """A module has no such name for answers: `hasattr` says so, too."""
+
+
+class NoSuchModule(NotAllowed, ImportError):
+    """A module, or a name to import, is not there: answers may go on without it."""
+
+
 CLOSED_PREFIXES = ("ag_", "co_", "cr_", "f_", "func_", "gi_", "tb_")
 CLOSED_ATTRIBUTES = words(
     # They give away the object that an error came from, leave torch for raw memory or files, run
@@ -39,7 +47,7 @@ CLOSED_ATTRIBUTES = words(
     "compile ctypes dump evaluate from_buffer from_file mro obj resize_ resize_as_ save set_ "
     "share_memory share_memory_ tofile"
 )
-HARMLESS = words("__class__ __doc__ __name__ __qualname__")
+HARMLESS = words("__cause__ __class__ __doc__ __members__ __module__ __name__ __qualname__")
 """Special attributes that may be read of anything."""
 
 _BINARY = words("add and divmod floordiv lshift matmul mod mul or pow rshift sub truediv xor")
@@ -94,6 +102,8 @@ def read(owner: Any, name: str) -> Any:
         return owner._look_up(name)
     if name in SETTERS and (owner is object or _is_own(owner)):
         return _setter(owner, name)
+    if name == "__dict__" and _is_own(owner) and not isinstance(owner, type | super):
+        return types.MappingProxyType(owner.__dict__)  # to write, there is setattr
     _check_name(owner, name)
     if name in CONSTRUCTORS and isinstance(owner, type) and not _is_own(owner):
         return _constructor(owner, name)
@@ -162,6 +172,7 @@ def writable(owner: Any, name: str) -> Any:
     _check_name(owner, name)
     kind = owner if isinstance(owner, type) else type(owner)
     is_own = kind.__module__ == OWN_MODULE or isinstance(owner, types.SimpleNamespace)
+    is_own |= isinstance(owner, FunctionType) and owner.__module__ == OWN_MODULE
     if is_special(name) or not (is_own or isinstance(owner, _torch_writable())):
         raise NotAllowed(f"an answer may not change the attributes of {kind.__name__}")
     return owner
@@ -261,6 +272,27 @@ def delattr_(owner: Any, name: str) -> None:
     delattr(writable(owner, _text(name)), name)
 
 
+def vars_(owner: Any) -> Any:
+    """Be `vars` of an answer's own objects, to be read."""
+    return read(owner, "__dict__")
+
+
+def attrgetter(*names: str) -> Callable[[Any], Any]:
+    """Be `operator.attrgetter`, by the rules of `read`."""
+    paths = [_text(name).split(".") for name in names]
+
+    def get(owner: Any) -> Any:
+        values = tuple(functools.reduce(read, path, owner) for path in paths)
+        return values[0] if len(values) == 1 else values
+
+    return get
+
+
+def methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    """Be `operator.methodcaller`, by the rules of `read`."""
+    return lambda owner: read(owner, _text(name))(*args, **kwargs)
+
+
 def _setter(owner: Any, name: str) -> Callable[..., None]:
     """Return `object.__setattr__` or `super().__setattr__`, by the rules of `writable`."""
 
@@ -340,17 +372,18 @@ def own_classes_only(decorator: Callable[..., Any]) -> Callable[..., Any]:
     return decorate
 
 
-def wraps(wrapped: Any) -> Callable[[Any], Any]:
-    """Be `functools.wraps`, which writes to the function it is given, for own functions only."""
+def wraps(wrapped: Any, *parts: Any, **options: Any) -> Callable[[Any], Any]:
+    """Be `functools.wraps`: see `update_wrapper`."""
+    return lambda wrapper: update_wrapper(wrapper, wrapped)
 
-    def decorate(wrapper: Any) -> Any:
-        if not isinstance(wrapper, FunctionType) or wrapper.__module__ != OWN_MODULE:
-            raise NotAllowed("wraps is for functions that the answer defines")
-        wrapper.__name__ = str(getattr(wrapped, "__name__", wrapper.__name__))
-        wrapper.__doc__ = getattr(wrapped, "__doc__", None)
-        return wrapper
 
-    return decorate
+def update_wrapper(wrapper: Any, wrapped: Any, *parts: Any, **options: Any) -> Any:
+    """Be `functools.update_wrapper`, which writes to a function, for own functions only."""
+    if not isinstance(wrapper, FunctionType) or wrapper.__module__ != OWN_MODULE:
+        raise NotAllowed("wraps is for functions that the answer defines")
+    wrapper.__name__ = str(getattr(wrapped, "__name__", wrapper.__name__))
+    wrapper.__doc__ = getattr(wrapped, "__doc__", None)
+    return wrapper
 
 
 def singledispatch(function: Callable[..., Any]) -> Any:
@@ -470,6 +503,12 @@ for _public in (Array, ProgressBar, SimpleNamespace, singledispatchmethod, *ENUM
 def progress_over_range(*bounds: int, **kwargs: Any) -> ProgressBar:
     """Be `tqdm.trange`."""
     return ProgressBar(range(*bounds))
+
+
+class Silent:
+    """Be `sys.stderr` or `sys.stdout`, and write to nobody."""
+
+    write = flush = nothing
 
 
 class Logger:

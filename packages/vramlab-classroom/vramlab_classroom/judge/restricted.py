@@ -35,6 +35,12 @@ an answer does not."""
 _READ = "read guard"
 _WRITABLE = "write guard"
 _IMPORT = "import guard"
+_FROM = "from guard"
+
+_NUMBERS = ast.Constant | ast.UnaryOp | ast.BinOp
+"""What a pattern compares with, if it is no name."""
+
+_TESTED = ast.MatchValue | ast.MatchSingleton | ast.MatchClass
 
 _IDENTIFIERS = {"arg", "asname", "attr", "id", "name", "names", "kwd_attrs", "rest"}
 _NOT_SPOKEN = (ast.AsyncFor, ast.AsyncFunctionDef, ast.AsyncWith, ast.Await, ast.TryStar)
@@ -65,6 +71,7 @@ def load(source: str, vocabulary: Vocabulary) -> dict[str, Any]:
         _READ: guards.read,
         _WRITABLE: guards.writable,
         _IMPORT: vocabulary.import_,
+        _FROM: vocabulary.import_from,
     }
     exec(code, namespace)
     return namespace
@@ -76,6 +83,9 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self) -> None:
         self._classes: list[str] = []
         """Names of the classes around, the innermost last."""
+
+        self._tests: list[ast.expr] = []
+        """Of the `match` case around, what its pattern cannot say itself."""
 
     def rewrite(self, tree: ast.Module) -> ast.Module:
         tree = cast(ast.Module, self.visit(tree))
@@ -122,9 +132,53 @@ class _Rewriter(ast.NodeTransformer):
             return f"_{self._classes[-1].lstrip('_')}{name}"
         return name
 
+    def visit_match_case(self, node: ast.match_case) -> ast.AST:
+        around, self._tests = self._tests, []
+        self.generic_visit(node)
+        tests, self._tests = self._tests, around
+        guards = [*tests, *([node.guard] if node.guard else [])]
+        node.guard = ast.BoolOp(ast.And(), guards) if len(guards) > 1 else next(iter(guards), None)
+        return node
+
+    def visit_MatchValue(self, node: ast.MatchValue) -> ast.AST:
+        """Compare with `Kind.NAME` in the guard of the case, where it is read as elsewhere."""
+        return node if isinstance(node.value, _NUMBERS) else self._captured(node, [node])
+
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
-        # A class pattern reads attributes by name, past the guard.
-        raise NotAllowed("match with a class pattern is not there for answers; use isinstance")
+        return self._captured(node, [node])
+
+    def visit_MatchOr(self, node: ast.MatchOr) -> ast.AST:
+        if all(isinstance(each, _TESTED) for each in node.patterns):
+            return self._captured(node, node.patterns)
+        before = len(self._tests)
+        self.generic_visit(node)
+        if len(self._tests) > before:
+            raise NotAllowed("a | of such patterns is not there for answers; use two cases")
+        return node
+
+    def _captured(self, node: ast.pattern, patterns: list[ast.pattern]) -> ast.AST:
+        """Give a pattern that binds anything, and test it in the guard of the case.
+
+        Args:
+            node: the pattern to be replaced.
+            patterns: one of these has to match.
+        """
+        name = f"matched {len(self._tests)}"
+        tests = [self._test(each, ast.Name(name, ast.Load())) for each in patterns]
+        test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests)
+        self._tests.append(ast.copy_location(test, node))
+        return ast.copy_location(ast.MatchAs(name=name), node)
+
+    def _test(self, pattern: ast.pattern, found: ast.expr) -> ast.expr:
+        match pattern:
+            case ast.MatchValue(value):
+                return ast.Compare(found, [ast.Eq()], [self.visit(value)])
+            case ast.MatchSingleton(value):
+                return ast.Compare(found, [ast.Is()], [ast.Constant(value)])
+            case ast.MatchClass(kind, [], []):
+                return ast.Call(ast.Name("isinstance", ast.Load()), [found, self.visit(kind)], [])
+        # It would read attributes by name, past the guard.
+        raise NotAllowed("match with the attributes of a class is not there; use isinstance")
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
         self.generic_visit(node)
@@ -147,7 +201,7 @@ class _Rewriter(ast.NodeTransformer):
             _binding(
                 node,
                 alias.asname or alias.name,
-                _call(_READ, node, _call(_IMPORT, node, node.module, node.module), alias.name),
+                _call(_FROM, node, node.module, alias.name),
             )
             for alias in node.names
         ]

@@ -41,6 +41,7 @@ BUILTINS: Mapping[str, object] = {
     "hasattr": guards.hasattr_,
     "setattr": guards.setattr_,
     "type": guards.type_,
+    "vars": guards.vars_,
 }
 
 _WHOLE: Mapping[str, frozenset[str]] = {
@@ -56,7 +57,7 @@ _WHOLE: Mapping[str, frozenset[str]] = {
         "itertools": "",
         "math": "",
         "numbers": "",
-        "operator": "attrgetter methodcaller",
+        "operator": "",
         "random": "",
         "re": "purge template",
         "statistics": "",
@@ -80,18 +81,18 @@ _NAMED: Mapping[str, frozenset[str]] = {
         "fields is_dataclass replace",
         "enum": "Enum Flag IntEnum IntFlag StrEnum auto unique",
         "functools": "cache cached_property cmp_to_key lru_cache partial partialmethod reduce "
-        "singledispatch singledispatchmethod total_ordering wraps",
+        "singledispatch singledispatchmethod total_ordering update_wrapper wraps",
         "gc": "collect disable enable isenabled",
         "json": "JSONDecodeError JSONEncoder dumps loads",
         "logging": "CRITICAL DEBUG ERROR INFO WARNING basicConfig debug error getLogger info "
         "warning",
         "pprint": "pformat pprint",
-        "sys": "float_info maxsize version_info",
+        "sys": "float_info getsizeof maxsize stderr stdout version_info",
         "time": "monotonic perf_counter perf_counter_ns process_time sleep time",
         "tqdm": "tqdm trange",
         "tqdm.auto": "tqdm trange",
         "tqdm.notebook": "tqdm trange",
-        "types": "MappingProxyType MethodType NoneType SimpleNamespace",
+        "types": "MappingProxyType MethodType NoneType SimpleNamespace TracebackType",
         "warnings": "filterwarnings simplefilter warn",
         "weakref": "WeakKeyDictionary WeakSet WeakValueDictionary ref",
     }.items()
@@ -139,13 +140,22 @@ class Vocabulary:
         self.facade(name)
         return self.facade(bound)
 
+    def import_from(self, module: str, name: str) -> Any:
+        """Be an import of a name from a module."""
+        try:
+            return guards.read(self.facade(module), name)
+        except guards.NoSuchName as error:
+            raise guards.NoSuchModule(str(error)) from None
+
     def facade(self, module: str) -> Facade:
         """Return what an answer gets for a module, or refuse.
 
         An import of an absent module is let pass: it may be unused. It has no names.
         """
         if not self._has_module(module) and not _within(module, self.absent):
-            raise NotAllowed(f"import {module}: this module is not there for answers. {self._hint}")
+            raise guards.NoSuchModule(
+                f"import {module}: this module is not there for answers. {self._hint}"
+            )
         return Facade(partial(self._look_up, module))
 
     def without(self, modules: tuple[str, ...]) -> Vocabulary:
@@ -163,7 +173,7 @@ class Vocabulary:
         if name in self.modules.get(module, ()):
             safer = SAFER.get(f"{module}.{name}")
             return safer or getattr(sys.modules.get(module) or pkgutil.resolve_name(module), name)
-        raise NotAllowed(f"{module}.{name} is not there for answers. {self._hint}")
+        raise guards.NoSuchName(f"{module}.{name} is not there for answers. {self._hint}")
 
     @property
     def _hint(self) -> str:
@@ -185,8 +195,13 @@ SAFER: Mapping[str, Any] = {
     "functools.singledispatch": guards.singledispatch,
     "functools.singledispatchmethod": guards.singledispatchmethod,
     "functools.total_ordering": guards.own_classes_only(total_ordering),
+    "functools.update_wrapper": guards.update_wrapper,
     "functools.wraps": guards.wraps,
     "logging.getLogger": guards.logger,
+    "operator.attrgetter": guards.attrgetter,
+    "operator.methodcaller": guards.methodcaller,
+    "sys.stderr": guards.Silent(),
+    "sys.stdout": guards.Silent(),
     "types.SimpleNamespace": guards.SimpleNamespace,
     "weakref.ref": guards.reference,
     "numpy.ndarray": guards.Array,
@@ -212,6 +227,7 @@ def vocabulary() -> Vocabulary:
     """
     import numpy as np
     import torch
+    from torch import nn, optim
 
     modules = dict(_NAMED)
     for module, closed in _WHOLE.items():
@@ -272,6 +288,12 @@ def vocabulary() -> Vocabulary:
     modules["torch.func"] = _public(torch.func.__all__)
     modules["torch.linalg"] = _own_functions(torch.linalg) | {"LinAlgError"}
     modules["torch.nn"] = _subclasses(torch.nn, torch.nn.Module) | words("Buffer Parameter")
+    for prefix, base in (("torch.nn.modules.", nn.Module), ("torch.optim.", optim.Optimizer)):
+        for name in [each for each in sys.modules if each.startswith(prefix)]:
+            if not name.removeprefix(prefix).startswith("_"):
+                modules[name] = _subclasses(sys.modules[name], base)
+    modules["torch.nn.modules"] = _subclasses(torch.nn.modules, torch.nn.Module)
+    modules["torch.types"] = words("Device Number")
     modules["torch.nn.attention"] = frozenset({"SDPBackend", "sdpa_kernel"})
     modules["torch.nn.functional"] = _own_functions(torch.nn.functional)
     modules["torch.nn.init"] = _own_functions(torch.nn.init)
