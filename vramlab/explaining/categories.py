@@ -122,31 +122,44 @@ class Phases:
         kept_from: an event after which releases say nothing about a block: that of a failure, whose
             error frees what was in use, or the last allocation, after which the program ends.
         backward: for each event, whether the last allocation before it was made by backward.
-        backward_begins: events with which a backward pass begins.
+        backward_ends: events with which something else follows a backward pass.
+        gradient_bytes: requests that may be gradients of parameters, where a failure ends a
+            backward pass; None: no failure did.
     """
 
     kept_from: int
     backward: Sequence[bool] = ()
-    backward_begins: Sequence[int] = ()
+    backward_ends: Sequence[int] = ()
+    gradient_bytes: frozenset[int] | None = None
 
     @classmethod
     def of(cls, gpu: GPUTrace) -> Phases:
         """Read the phases of a trace."""
-        is_backward, backward, begins = False, [], []
+        is_backward, backward, ends = False, [], []
         for index, event in enumerate(gpu.events):
             if event["action"] == "alloc":
                 was_backward, is_backward = is_backward, in_backward(event.get("frames") or ())
-                if is_backward and not was_backward:
-                    begins.append(index)
+                if was_backward and not is_backward:
+                    ends.append(index)
             backward.append(is_backward)
-        last = max((life.born for life in gpu.lives), default=0)
-        return cls(gpu.failures[0].event if gpu.failures else last, backward, begins)
+        if not gpu.failures:
+            last = max((life.born for life in gpu.lives), default=0)
+            return cls(last, backward, ends)
+        failed = gpu.failures[0]
+        sizes = None
+        if in_backward(failed.frames):
+            sizes = frozenset(
+                life.request_bytes
+                for life in gpu.alive(failed.event)
+                if life.born < 0 or _is_parameter(life.frames)
+            )
+        return cls(failed.event, backward, ends, sizes)
 
     def outlives_backward(self, life: Life) -> bool:
-        """Return whether a backward pass begins and ends, or begins and stays, while it lives."""
-        first = bisect_right(self.backward_begins, life.born)
-        return first < len(self.backward_begins) and (
-            life.freed is None or self.backward_begins[first] < life.freed
+        """Return whether a backward pass ends while a block lives."""
+        first = bisect_right(self.backward_ends, life.born)
+        return first < len(self.backward_ends) and (
+            life.freed is None or self.backward_ends[first] <= life.freed
         )
 
 
@@ -164,19 +177,31 @@ def category_of(life: Life, phases: Phases) -> Category:
         return Category.WORKSPACES
     if any(_is(_OPTIMIZER, frame["filename"]) for frame in python):
         return Category.STATES if stays else Category.TEMPORARIES
-    if any(_is(_MODULE, frame["filename"]) and _called(frame) == "_apply" for frame in python):
-        return Category.PARAMETERS
-    if any(_is(_REPLICAS, frame["filename"]) for frame in python):
+    if _is_parameter(python):
         return Category.PARAMETERS
     if in_backward(frames):
-        return Category.TEMPORARIES if backward_frees else Category.GRADIENTS
+        in_flight = (
+            phases.gradient_bytes is not None
+            and stays
+            and (life.request_bytes not in phases.gradient_bytes)
+        )
+        return Category.TEMPORARIES if backward_frees or in_flight else Category.GRADIENTS
     if stays and any(_makes_parameters(frame) for frame in python):
         return Category.PARAMETERS
     if not backward_frees and not _in_module(python):
-        is_variable = stays and not phases.backward_begins and _is_top_level(frames)
+        is_variable = stays and not any(phases.backward) and _is_top_level(frames)
         if is_variable or phases.outlives_backward(life):
             return Category.OTHER
     return Category.ACTIVATIONS if stays or backward_frees else Category.TEMPORARIES
+
+
+def _is_parameter(frames: Frames) -> bool:
+    """Whether a module was moved to the GPU, or copied by DataParallel."""
+    return any(
+        (_is(_MODULE, frame["filename"]) and _called(frame) == "_apply")
+        or _is(_REPLICAS, frame["filename"])
+        for frame in frames
+    )
 
 
 def _is_workspace(life: Life) -> bool:

@@ -321,7 +321,7 @@ def test_a_snapshot_without_events_says_what_to_do() -> None:
             Life(32 * MIB, 0, 5, [{"filename": "", "name": "at::cuda::getNewWorkspace()"}]),
             Category.WORKSPACES,
         ),
-        # No module's: it is freed after the backward pass that begins with event 8.
+        # No module's: it is freed after the backward pass that ends before event 8.
         (Life(1, 0, 5, stack(1, "train"), freed=9), Category.OTHER),
         (Life(1, 0, 5, stack(1, "train"), freed=7), Category.TEMPORARIES),
         (Life(1, 0, 5, stack(1), freed=9), Category.TEMPORARIES),
@@ -346,3 +346,25 @@ def test_blocks_of_private_pools_are_replayed_in_theirs() -> None:
     for event in shown["device_traces"][0]:
         del event["pool_id"]  # as before 2.12, where the segment tells
     assert Replay(read_gpus(shown)[0]).under("").reserved_bytes == 52 * MIB
+
+
+def test_a_failure_in_backward_leaves_gradients_of_activations() -> None:
+    """No parameter has their size: they are temporary, though nothing freed them."""
+    module = "/env/lib/python3.11/site-packages/torch/nn/modules/module.py"
+    moved = [{"filename": module, "line": 1, "name": "_apply"}, *stack(1)]
+    backward = [{"filename": "engine.cpp", "name": "MmBackward0::apply", "line": 1}]
+
+    def program(allocator: CachingAllocator) -> None:
+        allocator.malloc(12 * MIB, context=moved)
+        allocator.malloc(24 * MIB, context=stack(2))
+        allocator.malloc(12 * MIB, context=backward)
+        allocator.malloc(24 * MIB, context=backward)
+        allocator.malloc(48 * MIB, context=backward)
+
+    found = explained(recorded(program, 100 * MIB))
+    assert {share.name: share.size_bytes for share in found.categories} == {
+        "parameters": 12 * MIB,
+        "activations": 24 * MIB,
+        "gradients": 12 * MIB,
+        "temporaries": 24 * MIB,
+    }
