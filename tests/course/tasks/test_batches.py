@@ -63,7 +63,7 @@ def test_targets_are_the_batch_turned_around() -> None:
 
 def test_each_batch_has_to_be_loaded() -> None:
     require_loaded([1, 0, 1], 2)
-    with pytest.raises(NotFixed, match=r"^It fits, but does not load batch 1 of the 3\.$"):
+    with pytest.raises(NotFixed, match=r"^It fits, but never loads batch 1 of the 3\.$"):
         require_loaded([0, 2, 0], 3)
 
 
@@ -83,8 +83,7 @@ def test_order_is_right() -> None:
 )
 def test_order_is_wrong(loaded: list[int], shown: str) -> None:
     message = (
-        "It fits, but does not load each of the 3 batches once, in their order. It has loaded "
-        f"{shown}."
+        f"It fits, but does not load each of the 3 batches once and in order. It loaded {shown}."
     )
     with pytest.raises(NotFixed, match=f"^{message}$"):
         check_order(loaded, 3)

@@ -65,7 +65,7 @@ def test_what_reaches_both_targets_has_a_score() -> None:
 def test_above_the_target_in_bytes_the_largest_blocks_are_named() -> None:
     # x, x * 2 and the sum: a MiB each
     assert refusal(build(), _twice) == (
-        "It holds 3.00 MiB at its peak; the target is 2.00 MiB. The largest blocks there are "
+        "It allocates 3.00 MiB at its peak; the target is 2.00 MiB. The largest blocks then are "
         "1024.00 KiB: what it was given; 1024.00 KiB: result of mul, [262144] float32; "
         "1024.00 KiB: result of add, [262144] float32."
     )
@@ -74,7 +74,7 @@ def test_above_the_target_in_bytes_the_largest_blocks_are_named() -> None:
 def test_above_the_target_in_steps_both_are_told() -> None:
     assert refusal(build(), lambda x: (x * 2).add_(0.5).add_(0.5)) == (
         "peak 2.00 MiB, target 2.00 MiB, ours 3.00 MiB; 3 operators, target 2, ours 2. That is too "
-        "many operators. What can be done in fewer pieces?"
+        "many operators. Which of them could be combined?"
     )
 
 
@@ -88,7 +88,7 @@ def test_peaks_count_whoever_resets_the_counters() -> None:
         torch.cuda.reset_peak_memory_stats()
         return y
 
-    assert "It holds 3.00 MiB" in refusal(build(), program)
+    assert "It allocates 3.00 MiB" in refusal(build(), program)
 
 
 def test_a_run_is_recorded_tick_by_tick() -> None:

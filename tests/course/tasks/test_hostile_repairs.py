@@ -186,8 +186,8 @@ def _layers_left_out(model: Any, shard: Any) -> None:
     ("name", "program", "says"),
     [
         ("23 backward", _rows_past_the_head, "have been multiplied with the weight of model.head"),
-        ("17 train_step", _layers_twice_by_functions, "it computes layers twice"),
-        ("19 train_step", _memory_alone, "GPU 1 has not computed its share of the rows: 0% of it"),
+        ("17 train_step", _layers_twice_by_functions, "it recomputes layers"),
+        ("19 train_step", _memory_alone, "GPU 1 has computed only 0% of its fraction"),
         ("21 feed_forward", _one_gpu_by_halves, "GPU 1 computes 0% of its half"),
         ("20 shard", _fewer_layers, "has other modules or parameters than it had"),
         ("20 shard", _another_precision, "A policy of precision or offloading"),

@@ -72,7 +72,7 @@ def test_ranks_have_to_issue_the_same(run: Runner) -> None:
         link.post("all-gather", torch.ones(1 + link.rank))
         link.receive()
 
-    with pytest.raises(NotFixed, match=r"collective 1, rank 0 issues all-gather of float32 \[1\]"):
+    with pytest.raises(NotFixed, match=r"Collective 1: rank 0 issues all-gather of float32 \[1\]"):
         run(2, rank)
 
 

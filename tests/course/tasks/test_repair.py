@@ -72,13 +72,13 @@ def test_our_own_program_passes_with_its_peak() -> None:
 
 def test_who_holds_more_is_asked_where_it_ended() -> None:
     message = (  # 30 + 30 > 52
-        "With 52.00 MiB to use, of which 30.00 MiB are reserved, it runs out of memory at batch 2 "
-        "of 3."
+        "With a limit of 52.00 MiB, of which 30.00 MiB are reserved, it runs out of memory at "
+        "batch 2 of 3."
     )
     assert failure(REPAIR, sums_of_all, batches=3) == message
     assert failure(replace(REPAIR, limit=room(60 * MIB - 1)), sums_of_all, batches=3) == (
-        "With 92.00 MiB to use, of which 90.00 MiB are reserved, it runs out of memory at batch 3 "
-        "of 3."  # 3 x 30; the 2 MiB of small blocks are a byte too much
+        "With a limit of 92.00 MiB, of which 90.00 MiB are reserved, it runs out of memory at "
+        "batch 3 of 3."  # 3 x 30; the 2 MiB of small blocks are a byte too much
     )
     assert replace(REPAIR, limit=room(60 * MIB))(sums_of_all, batches=3).startswith("peak 90.00")
 
@@ -93,7 +93,7 @@ def test_what_is_allocated_can_have_a_limit_of_its_own() -> None:
     assert repair(sums, batches=3) == "peak 30.00 MiB, limit 50.00 MiB, ours 30.00 MiB"
     # Three batches fit into 30 + 2 + 60 = 92 MiB, and take 90, of which 30 + 20 = 50 are allowed.
     assert failure(repair, sums_of_all, batches=3).startswith(
-        "It runs to its end, but allocates 90.00 MiB at its peak, where 50.00 MiB are allowed"
+        "It runs to the end, but its peak is 90.00 MiB; the limit is 50.00 MiB"
     )
 
 
@@ -141,7 +141,9 @@ def test_every_run_has_inputs_of_its_own() -> None:
     )
     assert repair(answer) == ""  # memory is not limited, so there is nothing to report
     says = failure(repair, lambda weights: weights.mul_(3))
-    assert says.startswith("Other weights. 3 of 3 numbers are off, most at [0]: 3 instead of 2")
+    assert says.startswith(
+        "Other weights. 3 of 3 numbers are off, the worst at [0]: 3 instead of 2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,8 +158,8 @@ def test_every_run_has_inputs_of_its_own() -> None:
         (
             # The second sum is 30 x 2**20 / 4 = 7864320, plus 1 in float32.
             lambda load, batches: sums(load, batches) + 1,
-            "Other sums. 1 of 2 numbers are off, most at [0]: 1 instead of 0, where 1e-08 more or "
-            "less are tolerated.",
+            "Other sums. 1 of 2 numbers are off, the worst at [0]: 1 instead of 0 "
+            "(tolerance: 1e-08).",
         ),
         (lambda load, batches: sums(load, batches - 1), "Loaded [0]."),
     ],
@@ -168,7 +170,9 @@ def test_what_is_not_the_same_says_so(answer: Any, message: str) -> None:
 
 def test_numbers_of_another_dtype_are_numbers() -> None:
     require_close(torch.ones(2, dtype=torch.float64), torch.ones(2), "Others.", rtol=0, atol=0)
-    with pytest.raises(NotFixed, match=r"^Others\. 1 of 2 numbers are off, most at \[1\]: nan"):
+    with pytest.raises(
+        NotFixed, match=r"^Others\. 1 of 2 numbers are off, the worst at \[1\]: nan"
+    ):
         require_close(torch.tensor([1.0, float("nan")]), torch.ones(2), "Others.")
     with pytest.raises(NotFixed, match=r"^Others\. It is: 2 instead of 1"):
         require_close(torch.tensor(2.0), torch.tensor(1.0), "Others.")
@@ -180,7 +184,7 @@ def test_a_fault_of_the_task_is_none_of_the_answer() -> None:
         return allocate(16 * 2**30)  # more than the GPU has
 
     repair = Repair(gpu=GPU("T4"), build=REPAIR.build, limit=lambda own: 2 * MIB)
-    message = "With 2.00 MiB to use, it runs out of memory."
+    message = "With a limit of 2.00 MiB, it runs out of memory."
     assert failure(repair, too_much, batches=1) == message
     with pytest.raises(torch.cuda.OutOfMemoryError):
         replace(repair, reference=too_much)(sums, batches=1)
@@ -262,8 +266,7 @@ def test_the_limit_stays() -> None:
         return found
 
     assert failure(REPAIR, answer, batches=3) == (  # 3 x 30 + 2
-        "It has reserved 92.00 MiB on GPU 0, where 52.00 MiB are allowed. The limit is not yours "
-        "to change."
+        "It reserved 92.00 MiB on GPU 0; the limit is 52.00 MiB. Do not change the limit."
     )
 
 
@@ -273,8 +276,8 @@ def test_work_on_the_host_does_not_count() -> None:
 
     # Each sum reads 30 x 2**20 / 4 = 7864320 numbers; the reference also stacks 3.
     assert failure(REPAIR, answer, batches=3) == (
-        "It computes on the host: 2.4e+07 operations, where 2.4e+07 belong on the GPU, and 1.2e+06 "
-        "are allowed on the host. What was moved there?"
+        "It computes on the host: 2.4e+07 operations, although 2.4e+07 belong on the GPU and at "
+        "most 1.2e+06 are allowed on the host. Which tensors were moved there?"
     )
 
 
@@ -348,9 +351,9 @@ def test_what_was_given_keeps_its_memory() -> None:
         return torch.stack(found)
 
     assert failure(REPAIR, answer, batches=3) == (
-        "A tensor that it was given, torch.float32 of shape (7864320,) with 30.00 MiB, has become "
-        "torch.float32 of shape (7864320,) with 0 bytes. Its memory is not yours to take away: "
-        "drop the names that hold it."
+        "It changed a tensor that it was given: torch.float32 of shape (7864320,) with 30.00 MiB "
+        "has become torch.float32 of shape (7864320,) with 0 bytes. Do not free its memory "
+        "directly: delete the variables that reference it."
     )
 
 
@@ -371,8 +374,8 @@ def test_what_fails_in_our_own_calls_is_the_answers_doing() -> None:
     )
     says = failure(repair, lambda *given: sums(*given).cpu(), batches=2)
     assert says.startswith(
-        "The check cannot use what your program gives, or leaves: RuntimeError: Expected all "
-        "tensors to be on the same device"
+        "The check cannot use what your program returns or leaves behind: RuntimeError: "
+        "Expected all tensors to be on the same device"
     )
 
 

@@ -73,7 +73,7 @@ def require_loaded(loaded: list[int], count: int) -> None:
         NotFixed: it has left some out.
     """
     if missing := sorted({*range(count)} - {*loaded}):
-        raise NotFixed(f"It fits, but does not load batch {missing[0]} of the {count}.")
+        raise NotFixed(f"It fits, but never loads batch {missing[0]} of the {count}.")
 
 
 def check_order(loaded: list[int], count: int) -> None:
@@ -86,6 +86,6 @@ def check_order(loaded: list[int], count: int) -> None:
         shown = f"{', '.join(map(str, loaded[:MOST_SHOWN])) or 'none'}"
         more = ", ..." if len(loaded) > MOST_SHOWN else ""
         raise NotFixed(
-            f"It fits, but does not load each of the {count} batches once, in their order. It has "
-            f"loaded {shown}{more}."
+            f"It fits, but does not load each of the {count} batches once and in order. It loaded "
+            f"{shown}{more}."
         )

@@ -48,8 +48,8 @@ PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", 
 def above_target(run: Run) -> str:
     """Describe how far a run is above its target in bytes, and by what."""
     return (
-        f"It holds {format_bytes(run.peak_bytes)} at its peak; the target is "
-        f"{format_bytes(run.limit_bytes)}. The largest blocks there are {described(run)}."
+        f"It allocates {format_bytes(run.peak_bytes)} at its peak; the target is "
+        f"{format_bytes(run.limit_bytes)}. The largest blocks then are {described(run)}."
     )
 
 
@@ -99,13 +99,13 @@ class Building(Repair):
     """Counts the steps of a run; by default operators."""
 
     steps_name: str = "operators"
-    question: str = "What can be done in fewer pieces?"
+    question: str = "Which of them could be combined?"
     """Asked who takes more steps."""
 
     most_steps: Callable[[Run], int]
     """The target in steps, from the run of the program that fits: see `limit`."""
 
-    time: str = "one step to the right: a block is taken or given back, or an operator has run"
+    time: str = "one step to the right: a block is allocated or freed, or an operator has run"
     """What time is, in pictures."""
 
     time_is_steps: bool = False
@@ -134,7 +134,7 @@ class Building(Repair):
         """
         self.prepare(**case)
         run = self._tried(answer, case)
-        run.require_stayed(MOST_TO_HOST_BYTES, "What is built here does without the host's memory.")
+        run.require_stayed(MOST_TO_HOST_BYTES, "Do not use host memory in this workshop.")
         steps, most = self.steps(run), self.target_steps(run)
         if steps > most:
             raise NotFixed(

@@ -45,8 +45,8 @@ def training(
     def where_it_ended(run: Run) -> str:
         times = run.peak_bytes / (run.case["layers"] * WEIGHT_BYTES)
         return (
-            f"{run.ran_out} in step {len(run.noted)} of {batches(run)}, where it holds "
-            f"{format_bytes(run.peak_bytes)}: {times:.1f} times the weights. {question}"
+            f"{run.ran_out} in step {len(run.noted)} of {batches(run)}, with "
+            f"{format_bytes(run.peak_bytes)} allocated: {times:.1f} times the weights. {question}"
         )
 
     def same_weights(run: Run, expected: torch.Tensor) -> None:
@@ -54,15 +54,15 @@ def training(
         require_close(
             run.results,
             expected,
-            "It fits, but the model has learned something else than with the program as it was.",
+            "It fits, but the trained weights differ from those of the original program.",
             rtol=0,
             atol=same,
         )
         off = float((run.results - expected).norm() / expected.norm())
         if off > MOST_OFF:
             raise NotFixed(
-                f"It fits, but all weights together are {off:.1e} of their size off. Are the "
-                "optimizers and their settings the same, weight decay included?"
+                f"It fits, but the weights are off by {off:.1e} of their size. Are the optimizers "
+                "and their settings the same, weight decay included?"
             )
 
     return Repair(

@@ -42,9 +42,9 @@ def require_gradients(
             f"{missing[0]} among them."
         )
     if extra := [name for name in found if name not in expected]:
-        raise NotFixed(f"It fits, but {extra[0]} has a gradient, and should have none.")
+        raise NotFixed(f"It fits, but {extra[0]} has a gradient and should have none.")
     for name, wanted in expected.items():
-        others = " ".join(filter(None, ("It fits, but the gradients are others.", hint)))
-        message = f"{others} See that of {name}."
+        others = " ".join(filter(None, ("It fits, but the gradients are wrong.", hint)))
+        message = f"{others} For {name}:"
         atol = tolerance * float(wanted.abs().max())
         require_close(found[name], wanted, message, rtol=tolerance, atol=atol)

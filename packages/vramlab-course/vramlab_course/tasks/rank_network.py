@@ -127,8 +127,9 @@ class _Hub:
         for other, message in enumerate(messages):
             if message.outline != messages[0].outline:
                 raise NotFixed(
-                    f"As collective {number + 1}, rank 0 issues {messages[0]}, and rank {other} "
-                    f"issues {message}. All ranks have to issue the same, in the same order."
+                    f"Collective {number + 1}: rank 0 issues {messages[0]}, but rank {other} "
+                    f"issues {message}. All ranks have to issue the same collectives in the same "
+                    "order."
                 )
         self.waiting.discard(rank)
         self.received[rank] += 1
@@ -152,7 +153,8 @@ class _Hub:
         counts = [len(messages) for messages in self.sent]
         if min(counts) < max(counts):
             raise NotFixed(
-                f"Collectives differ: rank {counts.index(max(counts))} issues {max(counts)}, rank "
+                "The ranks issue different numbers of collectives: rank "
+                f"{counts.index(max(counts))} issues {max(counts)}, rank "
                 f"{counts.index(min(counts))} issues {min(counts)}. The ranks that issue more "
                 "would wait forever."
             )
@@ -329,7 +331,7 @@ def _raise_again(rank: int, what: Any, status: int) -> NoReturn:
             raise RuntimeError(f"the process of rank {rank} ended with {how}")
         late = number == getattr(signal, "SIGXCPU", None)
         raise NotFixed(
-            f"Rank {rank} computes too long: it did not end in time."
+            f"Rank {rank} did not finish in time."
             if late
             else f"The process of rank {rank} ended with {how}."
         )

@@ -123,7 +123,7 @@ class RanksBuilding(Building):
         self._require_sent(run)
         super()._require(run)
         run.require_no_more_flops(
-            "a rank does what is another's part. What the others have, they can send.",
+            "a rank computes what another rank has computed. Let that rank send it.",
             self.most_flops,
         )
 
@@ -136,7 +136,7 @@ class RanksBuilding(Building):
                 if sent[kind] < least_bytes:
                     raise NotFixed(
                         f"Rank {rank} sent {format_bytes(sent[kind])} by {kind} of the "
-                        f"{format_bytes(least_bytes)} that {what}. Where is the rest from?"
+                        f"{format_bytes(least_bytes)} that {what}. Where does the rest come from?"
                     )
 
     def watch(self, answer: Any, case: Config) -> Run:

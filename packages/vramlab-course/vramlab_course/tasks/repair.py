@@ -155,9 +155,9 @@ class Run:
         for (_, before), now in zip(self._given, outlines, strict=True):
             if now != before:
                 raise NotFixed(
-                    f"A tensor that it was given, {_in_words(before)}, has become "
-                    f"{_in_words(now)}. Its memory is not yours to take away: drop the names that "
-                    "hold it."
+                    f"It changed a tensor that it was given: {_in_words(before)} has become "
+                    f"{_in_words(now)}. Do not free its memory directly: delete the variables "
+                    "that reference it."
                 )
 
     @property
@@ -201,7 +201,7 @@ class Run:
         """
         if self.work.to_host_bytes > most_bytes:
             raise NotFixed(
-                f"It fits, but {format_bytes(self.work.to_host_bytes)} went to the host. {why}"
+                f"It fits, but copies {format_bytes(self.work.to_host_bytes)} to the host. {why}"
             )
 
     def require_allocated(self) -> None:
@@ -215,8 +215,8 @@ class Run:
                 format_bytes, (self.peak_bytes, self.most_allocated_bytes, self.our_peak_bytes)
             )
             raise NotFixed(
-                f"It runs to its end, but allocates {peak} at its peak, where {most} are allowed; "
-                f"ours allocates {ours}. What lives longer than it is needed?"
+                f"It runs to the end, but its peak is {peak}; the limit is {most}, and our "
+                f"program needs {ours}. Which tensors live longer than they are needed?"
             )
 
     def read_peaks(self, peaks: Sequence[Peaks]) -> None:
@@ -237,7 +237,7 @@ class Run:
     @property
     def ran_out(self) -> str:
         """Begin a sentence on a program that needs more."""
-        within = f"With {format_bytes(self.limit_bytes)} to use"
+        within = f"With a limit of {format_bytes(self.limit_bytes)}"
         # Segments count: less may be allocated where the next one finds no room.
         reserved_bytes = max(self.reserved_bytes, default=0)
         if 0 < reserved_bytes < self.limit_bytes:
@@ -360,7 +360,7 @@ class Repair:
                 raise
             # Our own programs have run under the very same calls: it is the answer's doing.
             raise NotFixed(
-                "The check cannot use what your program gives, or leaves: "
+                "The check cannot use what your program returns or leaves behind: "
                 f"{type(error).__name__}: {error}"
             ) from error
         return run
@@ -438,8 +438,8 @@ class Repair:
             most_bytes = limit_bytes + (held_bytes[gpu] if self.by_others else 0)
             if run.reserved_bytes[gpu] > most_bytes:
                 raise NotFixed(
-                    f"It has reserved {format_bytes(run.reserved_bytes[gpu])} on GPU {gpu}, where "
-                    f"{format_bytes(most_bytes)} are allowed. The limit is not yours to change."
+                    f"It reserved {format_bytes(run.reserved_bytes[gpu])} on GPU {gpu}; the limit "
+                    f"is {format_bytes(most_bytes)}. Do not change the limit."
                 )
 
     def _limited(self, limits_bytes: Sequence[int]) -> AbstractContextManager[None]:
@@ -468,8 +468,7 @@ def _require_plain(argument: object) -> None:
     own_tensor = isinstance(argument, torch.Tensor) and not is_plain(argument)
     if kind.__module__ == OWN_MODULE or own_tensor:
         raise NotFixed(
-            f"A function that it was given is called with a {kind.__name__}. Give it plain numbers "
-            "and tensors."
+            f"It calls a given function with a {kind.__name__}. Pass plain numbers and tensors."
         )
 
 

@@ -96,7 +96,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
         NotFixed: it is of a class of its own, which could put off work until now.
     """
     if not is_plain(tensor):
-        raise NotFixed(f"It leaves a {type(tensor).__name__} where a torch.Tensor should be.")
+        raise NotFixed(f"It leaves a {type(tensor).__name__} instead of a torch.Tensor.")
     return tensor.detach().cpu()
 
 
@@ -122,7 +122,7 @@ def items(value: object, count: int, what: str) -> list[object]:
     """
     found = list(value) if is_plain(value) and value.dim() else as_data(value)
     if not isinstance(found, list | tuple):
-        raise NotFixed(f"It has to return {what}; it gives a {type(value).__name__}.")
+        raise NotFixed(f"It has to return {what}; it returns a {type(value).__name__}.")
     if len(found) != count:
         raise NotFixed(f"It has to return {what}: {count}, not {len(found)}.")
     return list(found)
@@ -131,7 +131,7 @@ def items(value: object, count: int, what: str) -> list[object]:
 def numbers(value: object, count: int, what: str) -> list[float]:
     """Read a result that has to be so many numbers, in a list or a tensor; see `items`."""
     return [
-        number(each, f"It has to return {what}; item {index} is no number.")
+        number(each, f"It has to return {what}; item {index} is not a number.")
         for index, each in enumerate(items(value, count, what))
     ]
 
@@ -190,11 +190,12 @@ def require_close(
     worst = int(torch.where(wrong, off.nan_to_num(nan=torch.inf), -1.0).argmax())
     place = [int(index) for index in torch.unravel_index(torch.tensor(worst), off.shape)]
     where = f" at {place}" if place else ""
-    count = f"{int(wrong.sum())} of {wrong.numel()} numbers are off, most" if place else "It is"
+    count = (
+        f"{int(wrong.sum())} of {wrong.numel()} numbers are off, the worst" if place else "It is"
+    )
     raise NotFixed(
         f"{or_else} {count}{where}: {found.flatten()[worst]:.6g} instead of "
-        f"{expected.flatten()[worst]:.6g}, where {tolerated.flatten()[worst]:.2g} more or less "
-        "are tolerated."
+        f"{expected.flatten()[worst]:.6g} (tolerance: {tolerated.flatten()[worst]:.2g})."
     )
 
 

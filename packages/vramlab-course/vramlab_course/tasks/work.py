@@ -150,8 +150,9 @@ class Work:
         most = 2 * own.on_host + HOST_SHARE * own.on_gpu
         if self.on_host > most:
             raise NotFixed(
-                f"It computes on the host: {self.on_host:.2g} operations, where {own.on_gpu:.2g} "
-                f"belong on the GPU, and {most:.2g} are allowed on the host. What was moved there?"
+                f"It computes on the host: {self.on_host:.2g} operations, although "
+                f"{own.on_gpu:.2g} belong on the GPU and at most {most:.2g} are allowed on the "
+                "host. Which tensors were moved there?"
             )
         if own.flops < own.operations / 2:
             least_share = min(least_share, LEAST_ELEMENT_WISE)
@@ -159,7 +160,7 @@ class Work:
         if own.on_gpu and share < least_share:
             raise NotFixed(
                 f"It does {share:.0%} of the work: {self.on_gpu:.2g} operations on the GPU, where "
-                f"a program that does what is asked for takes {own.on_gpu:.2g}. What is left out?"
+                f"a correct program takes {own.on_gpu:.2g}. What is left out?"
             )
         narrow = self.narrow_flops - own.narrow_flops
         if not any_precision and narrow > NARROW_SHARE * own.flops:

@@ -1,7 +1,7 @@
 """Lets everything wait on the host.
 
 loses: quick_gelu
-says: went to the host
+says: to the host.
 """
 
 import torch

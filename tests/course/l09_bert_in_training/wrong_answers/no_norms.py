@@ -1,7 +1,7 @@
 """Fits, because it reports nothing.
 
 loses: train
-says: It has to return two results: the losses, and the norms.
+says: It has to return two results
 """
 
 

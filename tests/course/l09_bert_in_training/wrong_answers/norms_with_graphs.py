@@ -1,7 +1,7 @@
 """Takes the norms at once, but lets each keep its hidden state.
 
 loses: train
-says: which name, or which graph, holds it?
+says: The first step fits
 """
 
 

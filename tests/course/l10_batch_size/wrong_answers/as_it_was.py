@@ -1,7 +1,7 @@
 """The program as it was given: it retries inside the except block.
 
 loses: gradient_of_all
-says: Who still holds the tensors of the batch that failed?
+says: the tensors of the batch that failed
 """
 
 

@@ -1,7 +1,7 @@
 """Leaves the gradients of the tries.
 
 loses: gradient_of_all
-says: A backward pass that fails may leave a part of its gradients.
+says: A backward pass that fails
 """
 
 

@@ -1,7 +1,7 @@
 """Fits, because it takes one sample at a time.
 
 loses: gradient_of_all
-says: samples would fit, if nothing held the tensors
+says: samples would fit
 """
 
 

@@ -1,7 +1,7 @@
 """Computes attention, and forgets to return it.
 
 loses: attention
-says: It has to return a tensor, and gives a NoneType.
+says: It has to return a tensor
 """
 
 

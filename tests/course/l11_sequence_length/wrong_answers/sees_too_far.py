@@ -1,7 +1,7 @@
 """Fits, and hides the future alone: one call, and the window is forgotten.
 
 loses: attention
-says: Does a token see all that came before it, or a window?
+says: only to the window?
 """
 
 

@@ -1,7 +1,7 @@
 """Changes the precision and the micro-batch, but keeps the scores.
 
 loses: configuration
-says: it runs out of memory where it holds
+says: it runs out of memory
 """
 
 configuration = {

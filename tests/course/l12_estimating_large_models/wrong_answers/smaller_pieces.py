@@ -1,7 +1,7 @@
 """Makes micro-batches smaller than asked for.
 
 loses: configuration
-says: Micro-batches of 4 leave the GPU idle
+says: leave the GPU idle
 """
 
 configuration = {

@@ -1,7 +1,7 @@
 """Document 002's loop: the last window is divided by too much.
 
 loses: train
-says: Which rows does it weigh too much or too little
+says: too much or too little weight
 """
 
 

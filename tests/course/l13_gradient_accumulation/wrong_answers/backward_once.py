@@ -1,7 +1,7 @@
 """Right gradients, but the graphs of a whole window are kept.
 
 loses: train
-says: Whose activations are still there, and what keeps them?
+says: activations are still allocated
 """
 
 

@@ -1,7 +1,7 @@
 """Uses the old implementation, which runs every block to its end.
 
 loses: train_step
-says: Which products run again, though nothing reads their result?
+says: Which products run again
 """
 
 

@@ -1,7 +1,7 @@
 """Saves the little time that the generators' states cost.
 
 loses: train_step
-says: What does dropout draw when a block runs again?
+says: does dropout draw when a block runs again?
 """
 
 

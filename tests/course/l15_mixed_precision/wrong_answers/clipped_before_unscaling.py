@@ -1,7 +1,7 @@
 """Scales the loss, and clips the scaled gradients.
 
 loses: train
-says: were they clipped at their true size?
+says: unscaled before clipping?
 """
 
 

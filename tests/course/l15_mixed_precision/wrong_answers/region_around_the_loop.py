@@ -1,7 +1,7 @@
 """Scales and clips as it should, but every forward pass uses the first casts of the weights.
 
 loses: train
-says: Does every forward pass use the weights as they are then?
+says: use the current weights?
 """
 
 

@@ -1,7 +1,7 @@
 """Fits, with an optimizer that keeps nothing.
 
 loses: train
-says: It fits, but the model has learned something else than with the program as it was.
+says: the trained weights differ
 """
 
 

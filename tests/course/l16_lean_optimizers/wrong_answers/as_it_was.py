@@ -1,7 +1,7 @@
 """The program as it was given.
 
 loses: train
-says: How many gradients have to be there at once?
+says: How many gradients must be allocated
 """
 
 

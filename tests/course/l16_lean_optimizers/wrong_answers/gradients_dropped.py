@@ -1,7 +1,7 @@
 """Lets gradients go in the hook before anybody has used them.
 
 loses: train
-says: It fits, but the model has learned something else than with the program as it was.
+says: the trained weights differ
 """
 
 

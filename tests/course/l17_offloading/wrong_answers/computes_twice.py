@@ -1,7 +1,7 @@
 """Fits by checkpointing, which the question rules out.
 
 loses: train_step
-says: it computes layers twice.
+says: it recomputes layers.
 """
 
 

@@ -1,7 +1,7 @@
 """Opens the context too late: forward has saved everything by then.
 
 loses: train_step
-says: Which of them are needed only in backward?
+says: needed only in the backward pass?
 """
 
 

@@ -1,7 +1,7 @@
 """Steps on the host, and forgets to bring the parameters back.
 
 loses: train
-says: It fits, but the model has learned something else.
+says: the trained weights differ
 """
 
 

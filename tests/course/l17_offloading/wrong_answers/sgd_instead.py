@@ -1,7 +1,7 @@
 """Fits, because plain SGD keeps nothing.
 
 loses: train
-says: It fits, but the model has learned something else.
+says: the trained weights differ
 """
 
 

@@ -1,7 +1,7 @@
 """Takes what is fastest, and does not fit.
 
 loses: methods
-says: MiB to use, it takes
+says: MiB, it takes
 """
 
 methods = {

@@ -1,7 +1,7 @@
 """Adds the four mean losses up instead of averaging them.
 
 loses: train_step
-says: They should be those of the mean loss of all rows.
+says: the mean loss over all rows
 """
 
 

@@ -1,7 +1,7 @@
 """Chooses GPipe, which keeps all micro-batches.
 
 loses: choice
-says: to use, rank 2 takes
+says: MiB, rank 2 takes
 """
 
 choice = {"schedule": "GPipe", "micro_batches": 32, "layers": [7, 8, 9, 1]}

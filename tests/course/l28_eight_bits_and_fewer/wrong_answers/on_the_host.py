@@ -1,7 +1,7 @@
 """Lets the saved tensors wait on the host.
 
 loses: train_step
-says: went to the host
+says: to the host.
 """
 
 

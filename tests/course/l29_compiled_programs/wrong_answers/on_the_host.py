@@ -1,7 +1,7 @@
 """Sends what is saved to the host.
 
 loses: train_step
-says: went to the host
+says: to the host.
 """
 
 import torch

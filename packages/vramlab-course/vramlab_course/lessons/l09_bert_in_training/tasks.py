@@ -151,69 +151,71 @@ LAYER = Predict(
     mistakes=of(
         _kept,
         (
-            "You kept the scores as well as the softmax. The backward pass of a softmax reads its "
-            "output alone.",
+            "You let the layer save the scores as well as the softmax. The backward pass of a "
+            "softmax reads only its output.",
             {"scores": 2},
         ),
-        ("You took the softmax for one per text. Every head has its own.", {"heads": 1}),
+        ("You counted one softmax per sequence. Each attention head has its own.", {"heads": 1}),
         (
-            "You gave the softmax the square of the layer's own text. It has a number for each "
-            "token that looks, and each that it looks at.",
+            "You sized the softmax as the square of x's own length. Each row belongs to a token "
+            "of x, each column to a token of the text that is read.",
             {"square_of": "own"},
         ),
         (
-            "You gave the softmax the square of the text that is read. It has a number for each "
-            "token that looks, and each that it looks at.",
+            "You sized the softmax as the square of the length that is read. Each row belongs to "
+            "a token of x, each column to a token of the text that is read.",
             {"square_of": "read"},
         ),
         (
-            "You took both texts for equally long: that is BERT's layer. Keys and values come from "
-            "the text that is read.",
+            "You used one length for both sequences, as in BERT's layer. Keys and values have the "
+            "length of the text that is read.",
             {"read_length": None},
         ),
         (
-            "You made query, or context, as long as the text that is read. Those that look are "
-            "the tokens of x.",
+            "You gave query, or context, the length of the text that is read. Both have one row "
+            "per token of x.",
             {"hidden": 5, "read": 3},
         ),
         (
-            "You counted the layer's input. It was there before, and belongs to the layer before.",
+            "You counted the layer's input. It was allocated before, by the layer below.",
             {"hidden": 7},
         ),
         (
-            "You counted the text that is read. It was there before.",
+            "You counted the text that is read. It was allocated before the forward pass.",
             {"read": 3},
         ),
         (
-            "You kept one tensor for each layer norm. Its input is read in its backward pass; its "
-            "output is the next operation's input, or the layer's output.",
+            "You let each layer norm save one tensor. Its backward pass reads its input, and the "
+            "next operation reads its output: that is two tensors.",
             {"hidden": 4},
         ),
         (
-            "You kept one tensor of the feed-forward width, whatever the activation. GELU reads "
-            "its input again, and the second Linear layer reads its own.",
+            "You counted one tensor of the feed-forward size for every activation function. "
+            "GELU's backward pass reads its input, and the second Linear layer saves its own "
+            "input as well.",
             {"inner": {"relu": 1, "gelu": 1, "gated": 1}},
         ),
         (
-            "You kept ReLU's input. Its derivative can be told from its output, which the second "
-            "Linear layer keeps anyway.",
+            "You let ReLU save its input. Its derivative follows from its output, which the "
+            "second Linear layer saves anyway.",
             {"inner": {"relu": 2, "gelu": 2, "gated": 4}},
         ),
         (
-            "You gave the gate one tensor more than GELU. A product keeps both of its factors, and "
-            "the second Linear layer keeps the product.",
+            "You gave the gated layer one tensor more than GELU. A product saves both of its "
+            "factors, and the second Linear layer saves the product.",
             {"inner": {"relu": 1, "gelu": 2, "gated": 3}},
         ),
         (
-            "You forgot the gate: with it, feed-forward keeps more than GELU's two tensors.",
+            "You left out the gate. With it, the feed-forward part saves more than GELU's two "
+            "tensors.",
             {"inner": {"relu": 1, "gelu": 2, "gated": 2}},
         ),
         (
-            "You forgot the two numbers that each layer norm keeps for every token.",
+            "You left out the layer norms' statistics: two numbers per token each.",
             {"statistics": 0},
         ),
         (
-            "You forgot that blocks come in steps of 512 bytes.",
+            "You left out the rounding: block sizes are multiples of 512 bytes.",
             {"block": int},
         ),
     ),
@@ -271,29 +273,35 @@ EXTRA = Predict(
     mistakes=of(
         _added,
         (
-            "You counted the masks alone. The next matmul saves what dropout made of the softmax: "
+            "You counted only the masks. The next matmul also saves the softmax after dropout: "
             "another tensor, as large as the softmax.",
             {"dropped": 0},
         ),
-        ("You forgot the mask of the dropout on the softmax.", {"score_masks": 0}),
-        ("You looked at the softmax alone. The layer drops in two more places.", {"masks": 0}),
+        ("You left out the mask of the dropout on the softmax.", {"score_masks": 0}),
+        (
+            "You looked only at the softmax. The layer applies dropout in two more places.",
+            {"masks": 0},
+        ),
         (
             "You counted one mask of a hidden state. There is a dropout before each of the two "
-            "sums.",
+            "additions.",
             {"masks": 1},
         ),
         (
-            "You kept what the dropouts before the sums put out. It is only added to something: "
-            "their masks are all that stays.",
+            "You let the layer save the outputs of the dropouts before the additions. An addition "
+            "saves neither of its inputs: only the masks stay.",
             {"dropped_hidden": 2},
         ),
         (
-            "You took a mask for float32. One byte says whether an element was dropped.",
+            "You counted a mask as float32. It has one byte per element: dropped or not.",
             {"mask_bits": 32},
         ),
-        ("You took a mask for one bit an element. PyTorch's bool has a byte.", {"mask_bits": 1}),
         (
-            "You forgot that blocks come in steps of 512 bytes.",
+            "You counted a mask as one bit per element. PyTorch's bool takes a byte.",
+            {"mask_bits": 1},
+        ),
+        (
+            "You left out the rounding: block sizes are multiples of 512 bytes.",
             {"block": int},
         ),
     ),
@@ -350,22 +358,22 @@ WHICH = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You took a run without dropout on the softmax for one in eval mode. The masks of the "
-            "other dropouts are there.",
+            "You answered eval mode for a run without dropout on the softmax. The masks of the "
+            "other two dropouts are still allocated.",
             instead(_told, {"train, eager, no dropout on the softmax": "eval, eager"}),
         ),
         Mistake(
-            "You did not tell the modes apart where the softmax is not kept. The masks before the "
-            "sums tell: a byte for each element.",
+            "Where no softmax is saved, you did not tell train mode from eval mode. Look for the "
+            "masks of the dropouts before the additions: one byte per element.",
             instead(_told, {"train, sdpa": "eval, sdpa"}),
         ),
         Mistake(
-            "You took every run in train mode for one with dropout on the softmax. That is the "
-            "dropout which costs five bytes for each pair of tokens.",
+            "You assumed dropout on the softmax in every run in train mode. That dropout costs "
+            "five bytes per pair of tokens: are they there?",
             instead(_told, {"train, eager, no dropout on the softmax": "train, eager"}),
         ),
         Mistake(
-            "You looked for the softmax alone, and forgot the mode.",
+            "You looked only for the softmax. Are there masks as well, as in train mode?",
             instead(
                 _told,
                 {
@@ -376,8 +384,8 @@ WHICH = Diagnose(
             ),
         ),
         Mistake(
-            "You took sdpa for eval mode with the softmax. With sdpa there is no tensor of "
-            "length x length at all.",
+            "You answered eager for a run with sdpa. With sdpa, no tensor of length x length is "
+            "saved.",
             instead(_told, {"eval, sdpa": "eval, eager", "train, sdpa": "train, eager"}),
         ),
     ),
@@ -425,23 +433,23 @@ def _model_and_data(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
 
 def _where_it_ended(run: Run) -> str:
     ended = (
-        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, where it holds "
-        f"{format_bytes(run.peak_bytes)}. "
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, with "
+        f"{format_bytes(run.peak_bytes)} allocated. "
     )
     if len(run.noted) == 1:
         return ended + (
             "Not even one step fits. Which tensors of a layer have length x length elements, and "
-            "who wants them?"
+            "which argument asks for them?"
         )
     return ended + (
-        "The first step fits. What is still there of earlier steps, and which name, or which "
-        "graph, holds it?"
+        "The first step fits. Which tensors of earlier steps are still allocated, and which "
+        "variable or graph references them?"
     )
 
 
 def _report_and_weights(run: Run, report: Any) -> dict[str, torch.Tensor]:
     if not isinstance(report, tuple | list) or len(report) != 2:
-        raise NotFixed("It has to return two results: the losses, and the norms.")
+        raise NotFixed("It has to return two results: the losses and the norms.")
     losses, norms = report
     steps, states = run.case["steps"], run.case["layers"] + 1
     weights = [to_host(weight).flatten() for weight in parameters_of(run.inputs[0])]
@@ -460,7 +468,7 @@ def _report_and_weights(run: Run, report: Any) -> dict[str, torch.Tensor]:
 def _same_training(run: Run, expected: dict[str, torch.Tensor]) -> None:
     check_order(run.noted, run.case["steps"])
     for name, wanted in expected.items():
-        message = f"It fits, but the {name} are others."
+        message = f"It fits, but the {name} differ from those of the original program."
         require_close(run.results[name], wanted, message, rtol=SAME / 10, atol=SAME)
 
 

@@ -101,22 +101,22 @@ PEAK = Diagnose(
     observe=_observe_peak,
     mistakes=(
         Mistake(
-            "You took the peak for proportional to the batch. Parameters, gradients and states do "
-            "not know it.",
+            "You scaled the whole peak with the batch. Parameters, gradients and optimizer states "
+            "do not depend on the batch.",
             lambda measured, batch: measured[1][1] * batch // measured[1][0],
         ),
         Mistake(
-            "You took the peak for proportional to the batch. Parameters, gradients and states do "
-            "not know it.",
+            "You scaled the whole peak with the batch. Parameters, gradients and optimizer states "
+            "do not depend on the batch.",
             lambda measured, batch: measured[0][1] * batch // measured[0][0],
         ),
         Mistake(
-            "You counted the fixed part once too often. The first measurement has it already.",
+            "You counted the fixed part twice. The first measurement already includes it.",
             lambda measured, batch: round(measured[0][1] + batch * _line(measured)[1]),
         ),
         Mistake(
-            "You took the difference of the two measurements for what one sample costs. How many "
-            "samples lie between them?",
+            "You took the difference between the two measurements as the cost of one sample. How "
+            "many samples lie between them?",
             lambda measured, batch: (
                 measured[0][1] + (batch - measured[0][0]) * (measured[1][1] - measured[0][1])
             ),
@@ -166,16 +166,23 @@ LARGEST = Diagnose(
     mistakes=of(
         _largest,
         (
-            "You divided the room by what a sample costs, and forgot the fixed part.",
+            "You divided the available memory by the cost of a sample. Subtract the fixed part "
+            "first.",
             {"fixed": 0},
         ),
         Mistake(
-            "You took the peak for proportional to the batch. Parameters, gradients and states do "
-            "not know it.",
+            "You scaled the whole peak with the batch. Parameters, gradients and optimizer states "
+            "do not depend on the batch.",
             lambda measured, room: room * measured[1][0] // measured[1][1],
         ),
-        ("Your batch is the first that does not fit. Round down.", {"more": 1}),
-        ("You rounded to a multiple of 8. Memory does not care.", {"multiple": 8}),
+        (
+            "Your batch is one sample too large: it is the first that does not fit. Round down.",
+            {"more": 1},
+        ),
+        (
+            "You rounded to a multiple of 8. That can help speed; memory has no such steps.",
+            {"multiple": 8},
+        ),
     ),
 )
 
@@ -288,8 +295,9 @@ WHY = Diagnose(
     observe=_observe_retry,
     mistakes=(
         Mistake(
-            "You took every retry that begins with much allocated for one inside the except "
-            "block. What was there before the step, and what is left after the block?",
+            'You answered "retried inside except" whenever much is allocated as the retry '
+            "begins. How much was allocated before the step, and how much is left after the "
+            "block?",
             instead(
                 _told,
                 {
@@ -299,22 +307,22 @@ WHY = Diagnose(
             ),
         ),
         Mistake(
-            "You did not look at what was there before the step.",
+            "You did not look at what was allocated before the step.",
             instead(_told, {"an earlier loss is kept": "the error is kept"}),
         ),
         Mistake(
-            "You did not look at what is left after the except block. A retry inside of it finds "
-            "more than there is after it.",
+            "You did not look at what stays allocated after the except block. A retry inside the "
+            "block finds more allocated than is left after it.",
             instead(_told, {"the error is kept": "retried inside except"}),
         ),
         Mistake(
-            "You took a retry inside the except block for an error that is kept. After the block, "
-            "everything was given back.",
+            "You answered that the error is kept, but the retry ran inside the except block. "
+            "After the block, everything was freed.",
             instead(_told, {"retried inside except": "the error is kept"}),
         ),
         Mistake(
-            "You looked for something that holds memory, and nothing does. Compare what the retry "
-            "finds with the model alone.",
+            "You looked for a reference that keeps memory, and there is none. Compare what is "
+            "allocated when the retry begins with the model alone.",
             instead(_told, {"still too large": "retried inside except"}),
         ),
     ),
@@ -366,7 +374,7 @@ def _require_large_pieces(run: Run) -> None:
     if 2 * sum(small) > sum(pieces):
         raise NotFixed(
             f"It fits, but computes most of it in pieces of {max(small):.3g} samples or fewer, "
-            f"where {_fitting(run)} fit. How can it find out how many do?"
+            f"although {_fitting(run)} fit. How can it find out how many do?"
         )
 
 
@@ -395,8 +403,8 @@ def _less_than_twice(own: Run) -> int:
 def _smallest_tried(run: Run) -> str:
     smallest = min((stop - start for start, stop in _loads(run)), default=0)
     return (
-        f"{run.ran_out} even with {smallest} samples, though {_fitting(run)} fit. Who still holds "
-        "the tensors of the batch that failed?"
+        f"{run.ran_out} even with {smallest} samples, although {_fitting(run)} fit. What still "
+        "references the tensors of the batch that failed?"
     )
 
 
@@ -405,14 +413,14 @@ def _gradient_and_loss(run: Run, total: Any) -> tuple[torch.Tensor, float]:
     # tries, pieces, and two to spare
     if calls > run.case["halvings"] + 1 + count // _fitting(run) + 2:
         raise NotFixed(
-            f"It fits, but calls load() {calls} times: pieces of {_fitting(run)} samples would "
-            "fit, if nothing held the tensors of those that failed."
+            f"It fits, but calls load() {calls} times. Pieces of {_fitting(run)} samples would "
+            "fit if nothing referenced the tensors of those that failed."
         )
     gradients = [parameter.grad for parameter in parameters_of(run.inputs[0])]
     found = [to_host(gradient).flatten() for gradient in gradients if gradient is not None]
     if len(found) < len(gradients):
-        raise NotFixed("It fits, but some parameters have no gradient in the end.")
-    loss = number(total, "It has to return the loss of all samples, a number.")
+        raise NotFixed("It fits, but some parameters have no gradient at the end.")
+    loss = number(total, "It has to return the loss of all samples: a number.")
     return torch.cat(found), loss
 
 
@@ -423,14 +431,14 @@ def _same_gradient(run: Run, expected: tuple[torch.Tensor, float]) -> None:
     require_close(
         gradient,
         wanted,
-        f"It fits, but the gradient is another one: {ratio:.2f} times as long as it should be. "
-        "Does every sample count once? A backward pass that fails may leave a part of its "
-        "gradients.",
+        f"It fits, but the gradient is wrong: {ratio:.2f} times as long as it should be. Does "
+        "every sample count once? A backward pass that fails can leave some of its gradients "
+        "behind.",
         rtol=0,
         atol=SAME * float(wanted.abs().max()),
     )
     if abs(total - wanted_total) > SAME * abs(wanted_total):
-        raise NotFixed("The gradient is right, but the loss of all samples is another one.")
+        raise NotFixed("The gradient is right, but the loss of all samples is wrong.")
 
 
 SEARCH = Fix(

@@ -172,45 +172,46 @@ COEFFICIENT = Predict(
     gpu=A100,
     mistakes=of(
         _coefficient,
-        ("You forgot dropout's mask: one byte for each score.", {"mask_bytes": 0}),
+        ("You left out dropout's mask: one byte per score.", {"mask_bytes": 0}),
         (
-            "You counted the mask of dropout only. Its result is kept too, by the product with "
-            "the values.",
+            "You counted only dropout's mask. Its output is saved too, by the product with the "
+            "values.",
             {"dropped": 0},
         ),
         (
-            "You gave dropout's mask as many bytes as a score. It is boolean.",
+            "You gave dropout's mask as many bytes as a score. The mask is boolean: one byte per "
+            "element.",
             {"mask_bytes": None},
         ),
         (
-            "You counted the scores themselves. The softmax keeps its result, not what went in.",
+            "You counted the scores themselves. The softmax saves its output, not its input.",
             {"scores": 2},
         ),
         (
-            "You forgot the cap. tanh keeps its result, a number for each score.",
+            "You left out the cap. tanh saves its output: one number per score.",
             {"caps": 0},
         ),
         (
-            "You counted two tensors for the cap. tanh keeps its result; products with a number, "
-            "and divisions by one, keep nothing.",
+            "You counted two tensors for the cap. tanh saves its output; multiplying or dividing "
+            "by a number saves nothing.",
             {"caps": 2},
         ),
         (
-            "You counted the future for each head and text. It is one tensor, (length, length), "
-            "whatever heads and texts use it.",
+            "You counted the causal mask `future` for each head and each sequence. It is one "
+            "tensor, (length, length), shared by all of them.",
             {"future_for": "scores"},
         ),
         (
-            "You counted the future once for each layer. All of them use the same tensor.",
+            "You counted the causal mask `future` once per layer. All layers use the same tensor.",
             {"future_for": "layers"},
         ),
         (
-            "You forgot the future: a byte for each pair of tokens, kept because masked_fill needs "
-            "it on the way back.",
+            "You left out the causal mask `future`: one byte per pair of tokens, saved because "
+            "masked_fill's backward pass needs it.",
             {"future_for": "none"},
         ),
-        ("You forgot the batch: each text has scores of its own.", {"batch": 1}),
-        ("You took every number for four bytes. It depends on the dtype.", {"dtype": "float32"}),
+        ("You left out the batch. Each sequence has its own scores.", {"batch": 1}),
+        ("You used 4 bytes per number. It depends on the dtype.", {"dtype": "float32"}),
     ),
 )
 
@@ -272,22 +273,24 @@ KEPT = Predict(
     gpu=A100,
     mistakes=of(
         _kept,
-        ("You forgot flash attention's random state: two blocks.", {"seeds_bytes": 0}),
+        ("You left out flash attention's random state: two blocks.", {"seeds_bytes": 0}),
         (
-            "You gave memory-efficient attention a random state on the GPU; it has it on the host.",
+            "You gave memory-efficient attention a random state on the GPU. It lives in host "
+            "memory.",
             {"host_seeds_bytes": 1024},
         ),
         (
-            "You gave the logsumexp two bytes. It is float32, whatever the inputs are.",
+            "You gave the logsumexp two bytes per number. It is float32, whatever the dtype of "
+            "the inputs.",
             {"log_bytes": 2},
         ),
         (
-            "You forgot that memory-efficient attention fills up each row of the logsumexp to a "
-            "multiple of 32.",
+            "You left out the padding: memory-efficient attention pads each row of the logsumexp "
+            "to a multiple of 32.",
             {"fill": 1},
         ),
-        ("You forgot the output: it is part of what is kept.", {"outputs": 0}),
-        ("You counted query, key and value. They were there before.", {"outputs": 4}),
+        ("You left out the output. It is also saved for the backward pass.", {"outputs": 0}),
+        ("You counted query, key and value. They were allocated before.", {"outputs": 4}),
     ),
 )
 
@@ -361,18 +364,17 @@ WHICH = Diagnose(
     mistakes=of(
         _by_slope,
         (
-            "You told a kind without a square from the growth alone. Flash attention keeps its "
-            "random state besides.",
+            "You compared only the growth in memory. Flash attention also saves its random state.",
             {"linear": "memory-efficient"},
         ),
         (
-            "You told a kind without a square from the growth alone. Memory-efficient attention "
-            "keeps nothing besides its output and the logsumexp.",
+            "You compared only the growth in memory. Memory-efficient attention saves nothing "
+            "besides its output and the logsumexp.",
             {"linear": "flash"},
         ),
         Mistake(
-            "You forgot that there may be dropout: step by step it keeps more for each score than "
-            "the softmax.",
+            "You left out dropout. Step by step, attention then saves more per score than the "
+            "softmax.",
             _by_size,
         ),
     ),
@@ -407,31 +409,34 @@ def _step(run: Run) -> torch.Tensor:
     run.require_intact()
     shape = run.inputs[0].shape
     if not is_plain(output):
-        raise NotFixed(f"It has to return a tensor, and gives a {type(output).__name__}.")
+        raise NotFixed(f"It has to return a tensor; it returns a {type(output).__name__}.")
     if output.shape != shape:
         raise NotFixed(
-            f"It gives {tuple(output.shape)} for a query of {tuple(shape)}; the output has the "
-            "query's shape."
+            f"The output has the shape {tuple(output.shape)}; it must have the query's shape, "
+            f"{tuple(shape)}."
         )
     if not output.requires_grad:
-        raise NotFixed("Query, key and value get no gradient: the output knows nothing of them.")
+        raise NotFixed(
+            "Query, key and value get no gradient: the output is not connected to them "
+            "in the graph."
+        )
     run.noted.append("forward pass")
     output.backward(numbered_batch(0, *shape))
     return output
 
 
 WINDOWS: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
-    "In your mask, is True what is seen, or what is hidden? The function asks for one of them.": (
+    "In your mask, does True mean visible or hidden? The function expects one of the two.": (
         lambda distance, window: (distance < 0) | (distance >= window)
     ),
-    "Does a token see tokens that come later?": lambda distance, window: distance.abs() < window,
-    "Does a token see all that came before it, or a window?": lambda distance, window: (
+    "Can a token attend to later tokens?": lambda distance, window: distance.abs() < window,
+    "Can a token attend to all tokens before it, or only to the window?": lambda distance, window: (
         distance >= 0
     ),
-    "How many tokens does a token see: does the window count the token itself?": (
+    "How many tokens can a token attend to: does the window include the token itself?": (
         lambda distance, window: (distance >= 0) & (distance <= window)
     ),
-    "Does a token see itself?": lambda distance, window: (distance > 0) & (distance <= window),
+    "Can a token attend to itself?": lambda distance, window: (distance > 0) & (distance <= window),
 }
 """Wrong windows, by distance, each with a question about it."""
 
@@ -453,14 +458,14 @@ def _require_no_other_window(run: Run, output: torch.Tensor) -> None:
                 query[:, :, some], key, value, attn_mask=seen(distance, window)
             )
         if _is_same(output[:, :, some.cpu()], to_host(other)):
-            raise NotFixed(f"It fits, but its output is another one. {question}")
+            raise NotFixed(f"It fits, but its output is wrong. {question}")
 
 
 def _output_and_gradients(run: Run, output: torch.Tensor) -> list[torch.Tensor]:
     inputs = run.inputs[:3]
     if any(tensor.grad is None for tensor in inputs):
         raise NotFixed("It fits, but query, key or value get no gradient.")
-    found = on_host(output, "It fits, but the output is no tensor on the GPU any more.")
+    found = on_host(output, "It fits, but the output is no longer a tensor on the GPU.")
     if run.expected is not None and not _is_same(found, run.expected[0]):
         _require_no_other_window(run, found)
     return [found, *(to_host(tensor.grad) for tensor in inputs)]
@@ -470,9 +475,9 @@ def _same_attention(run: Run, expected: list[torch.Tensor]) -> None:
     names = ("output", "gradient of query", "gradient of key", "gradient of value")
     for what, found, wanted in zip(names, run.results, expected, strict=True):
         message = (
-            f"It fits, but its {what} is another one. A token sees itself and the tokens right "
-            "before it, as many as the window has, and none that come later; and scores are "
-            "divided by the root of the head size."
+            f"It fits, but its {what} is wrong. A token attends to itself and to the tokens right "
+            "before it, as many as the window has, and to none after it; scores are divided by "
+            "the square root of the head size."
         )
         require_close(found, wanted, message, atol=SAME * float(wanted.abs().max()))
 
@@ -484,8 +489,8 @@ def _scores_bytes(run: Run) -> int:
 def _where_it_ended(run: Run) -> str:
     stage = "backward pass" if run.noted else "forward pass"
     return (
-        f"{run.ran_out} in the {stage} over {run.case['length']:,} tokens, where it holds "
-        f"{format_bytes(run.peak_bytes)}. All scores together are "
+        f"{run.ran_out} in the {stage} over {run.case['length']:,} tokens, with "
+        f"{format_bytes(run.peak_bytes)} allocated. All scores together are "
         f"{format_bytes(_scores_bytes(run))}: which of your tensors are as large?"
     )
 

@@ -134,26 +134,28 @@ LASTING = Predict(
     mistakes=of(
         _lasting,
         (
-            "You counted the casts of autocast. They are gone after the backward pass.",
+            "You counted autocast's casts. They are freed after the backward pass.",
             {"casts": True},
         ),
         (
-            "You took weights under autocast for 16 bit. Their casts are; they are not.",
+            "You counted weights under autocast as 16 bit. Only their casts are; the weights stay "
+            "float32.",
             {"names": {**NAMES, "autocast": NAMES["pure"]}},
         ),
-        ("You forgot the float32 copy of master weights.", {"copies": False}),
+        ("You left out the master weights, a float32 copy.", {"copies": False}),
         Mistake(
-            "You kept the states beside master weights in 16 bit. They have the dtype of what the "
-            "optimizer updates, and that is the copy.",
+            "You counted the optimizer states beside master weights as 16 bit. States have the "
+            "dtype of what the optimizer updates: the float32 master weights.",
             _states_in_the_weights_dtype,
         ),
         (
-            "You took gradients for float32 in every case. They have the dtype of their parameter.",
+            "You counted gradients as float32 in every case. A gradient has the dtype of its "
+            "parameter.",
             {"gradients": 4},
         ),
         (
-            "You forgot the gradients, or took them for the optimizer's states. They are one more "
-            "number for each parameter.",
+            "You left out the gradients, or counted them as an optimizer state. They add one more "
+            "number per parameter.",
             {"gradients": 0},
         ),
     ),
@@ -245,33 +247,34 @@ LAYER = Predict(
     mistakes=of(
         _layer,
         Mistake(
-            "You took float32 for twice 16 bit. Dropout's masks have one byte in both.",
+            "You counted float32 as twice 16 bit. Dropout's masks have one byte per element in "
+            "both.",
             _paper_times,
         ),
         (
-            "You forgot what the norms keep besides their input: two float32 numbers for each "
-            "token.",
+            "You left out what the norms save besides their input: two float32 numbers per token.",
             {"leave_out": ("statistics",)},
         ),
         (
-            "You forgot dropout's masks: one byte for each number that passes it.",
+            "You left out dropout's masks: one byte per element.",
             {"leave_out": ("mask",)},
         ),
         Mistake(
-            "You kept the scores with flash attention, too. It recomputes them.",
+            "You counted the scores with flash attention, too. Flash attention recomputes them in "
+            "the backward pass.",
             lambda batch, heads, sequence, attention, **case: (
                 _layer(batch, sequence, heads=heads, attention=attention, **case)
                 + (attention == "flash") * 5 * batch * heads * sequence**2
             ),
         ),
         (
-            "You forgot what flash attention saves instead of the scores: a float32 for each "
-            "query of each head, and two blocks for its random numbers.",
+            "You left out what flash attention saves instead of the scores: one float32 per query "
+            "and head, and two blocks for its random state.",
             {"leave_out": ("logsumexp", "seeds")},
         ),
         (
-            "You counted the scores once. Softmax keeps its result, and the product after dropout "
-            "keeps its operand.",
+            "You counted the scores once. The softmax saves its output, and the product after "
+            "dropout saves its input.",
             {"leave_out": ("operand",)},
         ),
     ),
@@ -344,18 +347,18 @@ WHICH = Diagnose(
     mistakes=of(
         _by_weights,
         (
-            "You told it from the weights alone. Autocast leaves them in float32; what is kept "
-            "for each token tells the two apart.",
+            "You looked only at the weights. Autocast leaves them in float32; what is saved per "
+            "token separates the two.",
             {"other": "float32"},
         ),
         (
-            "You took every run with float32 weights for autocast. How much does it keep for each "
-            "number of the hidden state?",
+            "You answered autocast for every run with float32 weights. How many bytes does it "
+            "save per element of the hidden state?",
             {"other": "autocast"},
         ),
         Mistake(
-            "You did not see that layers were recomputed. Then only their inputs are kept: a few "
-            "bytes for each number of the hidden state.",
+            "You did not notice recomputation. With activation checkpointing only the layers' "
+            "inputs are saved: a few bytes per element of the hidden state.",
             _without_checkpoints,
         ),
     ),
@@ -430,26 +433,26 @@ LAYERS = Diagnose(
     mistakes=of(
         _most,
         (
-            "You took what a layer takes with 8 texts. Its activations grow with the texts.",
+            "You used the cost of a layer with 8 sequences. Its activations grow with the batch.",
             {"layer_at": 8},
         ),
         (
-            "You took what a layer takes with 16 texts. Its activations grow with the texts.",
+            "You used the cost of a layer with 16 sequences. Its activations grow with the batch.",
             {"layer_at": 16},
         ),
         (
-            "You took what is there without any layer with 8 texts. Embeddings and logits grow "
-            "with the texts as well.",
+            "You used the memory outside the layers with 8 sequences. Embeddings and logits grow "
+            "with the batch as well.",
             {"floor_at": 8},
         ),
         (
-            "You took what is there without any layer with 16 texts. Embeddings and logits grow "
-            "with the texts as well.",
+            "You used the memory outside the layers with 16 sequences. Embeddings and logits grow "
+            "with the batch as well.",
             {"floor_at": 16},
         ),
         (
-            "You divided the limit by what one more layer takes. First take off what is there "
-            "without any.",
+            "You divided the limit by the cost of one more layer. Subtract first what is "
+            "allocated without any layer.",
             {"floors": 0},
         ),
         ("You rounded up. A layer that fits only in part does not fit.", {"more": 1}),
@@ -477,22 +480,22 @@ def _chosen_run(answer: Any, batch: int, limit_mib: int) -> TransformerRun:
         )
     for key, allowed in KEYS.items():
         if not is_one_of(answer[key], allowed):
-            raise NotFixed(f"{key} should be one of {allowed}, not {answer[key]!r}.")
+            raise NotFixed(f"{key} is {answer[key]!r}; it has to be one of {allowed}.")
     micro_batch = whole(answer["micro_batch"])
     if micro_batch is None or micro_batch < 1 or batch % micro_batch:
         raise NotFixed(
-            f"The global batch of {batch} texts cannot be made of whole micro-batches of "
-            f"{answer['micro_batch']!r}."
+            f"micro_batch is {answer['micro_batch']!r}; it has to divide the global batch of "
+            f"{batch} sequences."
         )
     if micro_batch < LEAST_MICRO_BATCH:
         raise NotFixed(
-            f"Micro-batches of {micro_batch} leave the GPU idle; at least {LEAST_MICRO_BATCH} are "
-            "asked for."
+            f"micro_batch is {micro_batch}. Such small micro-batches leave the GPU idle; use at "
+            f"least {LEAST_MICRO_BATCH}."
         )
     if answer["checkpointing"] == "full":
         raise NotFixed(
-            "Recomputing whole layers takes a third more time, which you do not have. Is there "
-            "something that saves as much where most is kept?"
+            "Full checkpointing takes a third more time, which this task does not allow. Which "
+            "kind of checkpointing recomputes only where most memory is saved?"
         )
     settings = {key: answer[key] for key in KEYS}
     try:
@@ -522,8 +525,8 @@ def _two_steps(run: Run) -> None:
 
 def _what_it_holds(run: Run) -> str:
     return (
-        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. What of it grows with the "
-        "micro-batch, and which terms of a layer are the largest?"
+        f"{run.ran_out}, with {format_bytes(run.peak_bytes)} allocated. Which part of it grows "
+        "with the micro-batch, and which terms of a layer are the largest?"
     )
 
 
@@ -639,16 +642,17 @@ PEAK_PLACE = Diagnose(
     mistakes=of(
         _peak_place,
         (
-            "You look for the largest block. The peak is where most is there at the same time.",
+            "You looked for the largest block. The peak is where the sum of all blocks is largest.",
             {"largest": True},
         ),
         (
-            "You never find the optimizer. Where few activations are kept, its own tensors are "
-            "the peak.",
+            'You never answered "optimizer". Where few activations are saved, the optimizer\'s '
+            "own tensors make the peak.",
             {"step": False},
         ),
         Mistake(
-            "You go by the logits' blocks anywhere in the step. Are they there at the peak?",
+            "You looked for blocks of the logits' size anywhere in the step. Are they still "
+            "allocated at the peak?",
             lambda trace, step_at, logits_bytes: (
                 "loss" if any(e["size"] == logits_bytes for e in trace) else "layers"
             ),

@@ -104,23 +104,23 @@ PEAK = Predict(
     mistakes=of(
         _peak,
         (
-            "You believe document 002: no extra memory. The gradients of the micro-batches before "
-            "are there at the peak.",
+            "You followed document 002: no extra memory. The gradients of the earlier "
+            "micro-batches are allocated at the peak.",
             {"gradients": False},
         ),
         (
             "You counted all gradients for a batch in one piece, too. There they are None until "
-            "the backward pass makes them, and at the peak only one is there.",
+            "the backward pass computes them, and at the peak only one has been allocated.",
             {"gradients": True},
         ),
         (
-            "You took the activations of the whole batch. Those of a micro-batch are gone before "
-            "the next one comes.",
+            "You counted the activations of the whole batch. Those of a micro-batch are freed "
+            "before the next one starts.",
             {"whole_batch": True},
         ),
         (
-            "You forgot the gradient that is being made. It is added to the old one, and for that "
-            "it must be there itself.",
+            "You left out the new gradient. Before it can be added to the accumulated one, it "
+            "needs its own memory.",
             {"made": 0},
         ),
     ),
@@ -264,18 +264,18 @@ PERCENT = Predict(
     mistakes=of(
         _percent,
         (
-            "You forgot what the first epoch left behind. Batches after its last step have "
+            "You left out what the first epoch leaves behind. Batches after its last step have "
             "gradients, too, and nothing sets them to zero.",
             {"left_over": False},
         ),
         (
-            "You took `loss += loss / steps` for a division. It adds the loss to itself: 1 + 1 / "
-            "steps of it, for every batch.",
+            "You read `loss += loss / steps` as a division. It adds the loss to itself: the "
+            "factor is 1 + 1 / steps for every batch.",
             {"taken_for": {"added to itself": "divided"}},
         ),
         Mistake(
-            "You counted 1 + 1 / steps once. It is the factor of every batch, where 1 / steps "
-            "would be right.",
+            "You applied 1 + 1 / steps once. It multiplies every batch, where 1 / steps would be "
+            "right.",
             lambda loop, steps, batches: (
                 100 * (steps + 1) * (steps + batches % steps) // steps**2
                 if loop == "added to itself"
@@ -283,8 +283,8 @@ PERCENT = Predict(
             ),
         ),
         Mistake(
-            "With retained graphs, every backward() goes through all batches of the window so "
-            "far: the first batch is counted `steps` times, the last one once.",
+            "With retained graphs, every backward() runs through all batches of the window so "
+            "far: the first batch counts `steps` times, the last one once.",
             lambda loop, steps, batches: (
                 100 if loop == "graphs retained" else _percent(loop, steps, batches)
             ),
@@ -355,17 +355,17 @@ WRONG = Diagnose(
     gpu=T4.but(values=True),
     mistakes=(
         Mistake(
-            "Gradients alone do not tell everything. Look at the memory within the first window.",
+            "You looked only at the gradients. Look at the memory within the first window as well.",
             instead(_named, {"one backward": "right"}),
         ),
         Mistake(
-            "You looked at the first step only. The last window of an epoch, and the first of the "
-            "next, show what happens to an incomplete one.",
+            "You looked only at the first step. The last window of an epoch, and the first of the "
+            "next, show what happens to an incomplete window.",
             lambda steps, percents, allocated: _named(steps, percents[:1], allocated),
         ),
         Mistake(
-            "You took `loss += loss / steps` for a forgotten division. Both are too large, but one "
-            "by `steps`, the other by `steps` + 1.",
+            "You took `loss += loss / steps` for a missing division. Both gradients are too "
+            "large, but one by `steps`, the other by `steps` + 1.",
             instead(_named, {"added to itself": "not divided"}),
         ),
     ),
@@ -431,8 +431,8 @@ def _model_and_data(run: Run, rows: Sequence[int], steps: int) -> tuple[Any, ...
 
 def _where_it_ended(run: Run) -> str:
     return (
-        f"{run.ran_out} at batch {len(run.noted)} of {len(run.case['rows'])}. Whose activations "
-        "are still there, and what keeps them?"
+        f"{run.ran_out} at batch {len(run.noted)} of {len(run.case['rows'])}. Which batches' "
+        "activations are still allocated, and what references them?"
     )
 
 
@@ -443,7 +443,7 @@ def _same_changes(run: Run, expected: torch.Tensor) -> None:
         times = times_as_far(run.results, expected)
         raise NotFixed(
             f"It fits, but the weights have moved {times:.3f} times as far in the right direction "
-            "as with whole windows. Which rows does it weigh too much or too little, or not at all?"
+            "as with whole windows. Which rows get too much or too little weight, or none?"
         )
 
 
@@ -557,14 +557,14 @@ HOW_TRAINED = Diagnose(
     mistakes=of(
         _how_trained,
         (
-            "You took steps in pieces for collected ones. Do you count what is there at the same "
-            "time, or all that came? And how many blocks of its size does a piece have in its own "
-            "backward pass: one for each layer, or more?",
+            'You answered "collected" for a step taken in pieces. Do you count the blocks that '
+            "are allocated at the same time, or all allocations? And how many blocks of its size "
+            "does a piece need in its own backward pass: one per layer, or more?",
             {"at_once": False},
         ),
         Mistake(
-            "Small blocks alone do not show that graphs go: a sum of losses holds those of all "
-            "pieces.",
+            "You looked only for small blocks. They do not show that graphs are freed: a sum of "
+            "losses references the graphs of all pieces.",
             lambda trace, layers, pieces, output_bytes: (
                 "whole" if most_at_once(trace, output_bytes) else "in pieces"
             ),

@@ -75,21 +75,25 @@ KEPT = Predict(
     gpu=T4,
     mistakes=of(
         _kept,
-        ("You left out what a recorded step keeps inside, before and after GELU.", {"each": 1}),
+        (
+            "You left out what a recorded step saves inside: the tensors before and after GELU.",
+            {"each": 1},
+        ),
         (
             "You gave all segments the same length. They have steps // segments steps, and the "
             "last one has the rest as well.",
             {"rest": False},
         ),
         (
-            "You counted the input of the chain. It was there before the forward pass.",
+            "You counted the input of the chain. It was allocated before the forward pass.",
             {"inputs": 1},
         ),
         (
-            "You took the last segment for one that is run again, too. It is recorded at once.",
+            "You treated the last segment as checkpointed, too. Autograd records it in the first "
+            "forward pass.",
             {"inputs": 1, "each": 0},
         ),
-        ("You counted what training keeps without checkpointing.", {"segments": 1}),
+        ("You counted what training saves without checkpointing.", {"segments": 1}),
     ),
 )
 
@@ -136,18 +140,19 @@ PEAK = Predict(
     mistakes=of(
         _peak,
         (
-            "You counted what is held after the forward pass. Going back through a layer needs two "
-            "gradients as well: that of its result and that of its input. The last state is gone "
-            "by then.",
+            "You counted what stays allocated after the forward pass. The backward pass of a "
+            "layer also needs two gradients: of its output and of its input. By then, the last "
+            "state has been freed.",
             {"more": -1},
         ),
-        ("You counted the input of the chain. It was there before.", {"more": 1}),
+        ("You counted the input of the chain. It was allocated before.", {"more": 1}),
         (
             "You gave all segments the same length. The last one has the rest as well.",
             {"rest": False},
         ),
         Mistake(
-            "You took the square root for every number of segments.",
+            "You used the square root for every number of segments. It gives the best number; the "
+            "question is about the given one.",
             lambda steps, segments: 2 * isqrt(steps),
         ),
     ),
@@ -198,19 +203,20 @@ REVOLVE = Predict(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You counted the advances alone. Every step runs again, to be recorded.",
+            "You counted only the advances. Every step also runs again, to be recorded.",
             _revolve,
         ),
         Mistake(
-            "You gave the input no slot. It takes one of them.",
+            "You gave the input no slot. It occupies one of them.",
             lambda steps, slots: _revolve(steps, slots + 1) + steps,
         ),
         Mistake(
-            "You ran the chain from its input for every step. Further slots shorten the way.",
+            "You restarted from the chain's input for every step. States stored in the other "
+            "slots shorten the way.",
             lambda steps, slots: steps * (steps + 1) // 2,
         ),
         Mistake(
-            "You ran every step at most twice. Few slots need more repetitions.",
+            "You ran every step at most twice. With few slots, some steps run more often.",
             lambda steps, slots: 2 * steps - 1,
         ),
     ),
@@ -332,18 +338,18 @@ WHICH = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You looked at the memory alone. The FLOPs of the backward pass show whether "
-            "anything was run again, and how much.",
+            "You looked only at the memory. The FLOPs of the backward pass show whether anything "
+            "was recomputed, and how much.",
             _by_memory,
         ),
         Mistake(
-            "You told it from the FLOPs alone. What the forward pass keeps for each step tells "
-            "more.",
+            "You looked only at the FLOPs. What the forward pass saves per step is the clearer "
+            "evidence.",
             _by_flops,
         ),
         Mistake(
-            "You took the two implementations for each other. Only one of them stops before the "
-            "last product of a step, which nothing in the backward pass reads.",
+            "You swapped the two implementations. Only one of them stops before the last product "
+            "of a step, which nothing in the backward pass reads.",
             instead(
                 _both,
                 {"each step": "each step, reentrant", "each step, reentrant": "each step"},
@@ -409,9 +415,9 @@ def _model_and_input(run: Run, blocks: int) -> tuple[torch.nn.Sequential, torch.
 
 def _recorded_blocks(run: Run) -> str:
     return (
-        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. A recorded block keeps more "
-        f"than nine times {format_bytes(STATE_BYTES)}; its input alone takes that once. How many "
-        "blocks are recorded at a time?"
+        f"{run.ran_out}, with {format_bytes(run.peak_bytes)} allocated. A recorded block saves "
+        f"more than nine times {format_bytes(STATE_BYTES)}; its input alone takes that once. How "
+        "many blocks are recorded at a time?"
     )
 
 
@@ -419,12 +425,14 @@ def _same_within_budget(run: Run, expected: Gradients) -> None:
     try:
         require_gradients(run.results, expected, SAME)
     except NotFixed as error:
-        raise NotFixed(f"{error} What does dropout draw when a block runs again?") from error
+        raise NotFixed(
+            f"{error} Which random numbers does dropout draw when a block runs again?"
+        ) from error
     if run.times_the_flops > BUDGET:
         raise NotFixed(
-            "It fits, and the gradients are right, but it takes "
-            f"{run.times_the_flops:.2f} times the FLOPs of the program as it was; {BUDGET} times "
-            "are allowed. Which products run again, though nothing reads their result?"
+            f"It fits, and the gradients are right, but it takes {run.times_the_flops:.2f} times "
+            f"the FLOPs of the original program; {BUDGET} times are allowed. Which products run "
+            "again although nothing reads their result?"
         )
 
 

@@ -115,25 +115,25 @@ ADDED = Predict(
     mistakes=of(
         _added,
         (
-            "You halved the activations and left it at that. Where do the float16 operands of the "
+            "You halved the activations and stopped there. Where do the float16 operands of the "
             "products come from?",
             {"casts_input": False, "casts_parameters": False},
         ),
-        ("You forgot the cast of the input.", {"casts_input": False}),
-        ("You forgot the casts of the weights and biases.", {"casts_parameters": False}),
+        ("You left out the cast of the input.", {"casts_input": False}),
+        ("You left out the casts of the weights and biases.", {"casts_parameters": False}),
         (
-            "You kept all casts after the region. Its end empties the cache; then only what the "
-            "backward pass reads is held.",
+            "You counted all casts after the autocast region. When the region ends, the cache of "
+            "casts is cleared; only what the backward pass reads stays.",
             {"inside": True},
         ),
         (
-            "You dropped all casts of parameters after the region. The backward pass reads a "
-            "layer's weight to compute the gradient of that layer's input.",
+            "You counted no casts of parameters after the autocast region. The backward pass "
+            "reads each layer's cast weight to compute the gradient of that layer's input.",
             {"after": slice(0)},
         ),
         (
-            "After the region you kept the first layer's cast, too. Nothing reads the gradient of "
-            "its input.",
+            "You counted the first layer's cast after the autocast region. Its input needs no "
+            "gradient, so nothing reads that cast.",
             {"after": slice(None)},
         ),
     ),
@@ -189,18 +189,18 @@ FEWEST = Predict(
     mistakes=of(
         _fewest,
         (
-            "You forgot that the input is cast, too: a row costs 2 bytes for every number of it.",
+            "You left out the cast of the input: 2 bytes per element of each row.",
             {"casts_input": False},
         ),
-        ("You forgot the biases. They are cast as well.", {"bias": False}),
+        ("You left out the biases. They are cast as well.", {"bias": False}),
         (
-            "You are one row short: asked for is the fewest rows with which autocast takes less, "
+            "You are one row short. The question is from how many rows on autocast takes less, "
             "not as much.",
             {"extra": 0},
         ),
         Mistake(
-            "You compared with the float32 parameters. They are there in both cases; what autocast "
-            "adds is 2 bytes for each.",
+            "You compared with the float32 parameters. They are allocated in both cases; autocast "
+            "adds 2 bytes per parameter.",
             lambda widths: 2 * (_fewest(widths) - 1) + 1,
         ),
     ),
@@ -294,12 +294,12 @@ RECIPE = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You took autocast for what always adds less. With few rows it adds more than float32.",
+            "You assumed that autocast always adds less than float32. With few rows, it adds more.",
             _by_growth_alone,
         ),
         Mistake(
-            "You told it from the weights alone. Two recipes have float32 weights, and two have "
-            "weights of 16 bits.",
+            "You looked only at the weights. Two of the recipes have float32 weights, and two "
+            "have 16-bit weights.",
             lambda rows, width, layers, readings: (
                 "float32"
                 if readings["before"] == 4 * (layers * (width * width + width) + rows * width)
@@ -380,7 +380,7 @@ def _model_and_data(run: Run, steps: int, seed: int) -> tuple[Any, ...]:
 def _where_it_ended(run: Run) -> str:
     return (
         f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}. Which activations could "
-        "take two bytes a number?"
+        "take two bytes per element?"
     )
 
 
@@ -395,17 +395,18 @@ def _close_changes(run: Run, expected: torch.Tensor) -> None:
         return
     if not run.results.isfinite().all():
         raise NotFixed(
-            "It fits, but some weights are infinite or nan. Which numbers were too large?"
+            "It fits, but some weights are infinite or nan. Which numbers were too large for "
+            "float16?"
         )
     times = times_as_far(run.results, expected)
     if times < 0.5:
         raise NotFixed(
             f"It fits, but the weights have moved {times:.3f} times as far as in float32. Which "
-            "gradients were too small for float16, and were they clipped at their true size?"
+            "gradients underflow in float16, and were they unscaled before clipping?"
         )
     raise NotFixed(
-        f"It fits, but the weights are {_off(run):.0%} off the way that they go in float32. Does "
-        "every forward pass use the weights as they are then?"
+        f"It fits, but the weights' changes are {_off(run):.0%} off those of float32 training. "
+        "Does every forward pass use the current weights?"
     )
 
 
@@ -420,13 +421,13 @@ def _changes_in_float16(run: Run) -> Any:
     changes = weight_changes(run.inputs[0], lambda: run.program(*run.inputs))
     if seen[torch.bfloat16]:
         raise NotFixed(
-            "It fits, but computes in bfloat16, which a T4 has no hardware for. Make float16 work: "
-            "which of its numbers are too small?"
+            "It fits, but computes in bfloat16, which a T4 has no hardware for. Make float16 "
+            "work: which numbers underflow?"
         )
     if run.program is not _train_in_float32 and 2 * seen[torch.float16] < seen.total():
         raise NotFixed(
-            "It fits, but hardly a product is in float16. Keep autocast to float16, and make its "
-            "numbers come out right."
+            "It fits, but hardly a product is in float16. Keep autocast to float16, and scale the "
+            "loss so that gradients do not underflow."
         )
     return changes
 

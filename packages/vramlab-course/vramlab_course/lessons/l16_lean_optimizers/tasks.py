@@ -100,25 +100,25 @@ ADAFACTOR = Predict(
     mistakes=of(
         _adafactor,
         (
-            "You forgot the root mean square: one number on the GPU for each parameter.",
+            "You left out the root mean square: one number on the GPU per parameter.",
             {"number": 0},
         ),
         (
-            "You factored vectors. They have no rows and columns: their second moment is kept "
-            "whole.",
+            "You factored vectors. A vector has no rows and columns, so its second moment is "
+            "stored whole.",
             {"vectors_too": True},
         ),
         (
-            "You gave it a first moment in every case. It has one with beta1 only.",
+            "You counted a first moment in every case. Adafactor has one only with beta1.",
             {"momentum": True},
         ),
-        ("You forgot the first moment that it keeps with beta1.", {"momentum": False}),
+        ("You left out the first moment, which Adafactor stores with beta1.", {"momentum": False}),
         Mistake(
-            "You took a parameter of three dimensions for one matrix. It is several: each has "
-            "columns of its own.",
+            "You treated a three-dimensional parameter as one matrix. It is several matrices, "
+            "each with its own columns.",
             _flat,
         ),
-        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
+        ("You left out the rounding: block sizes are multiples of 512 bytes.", {"block": int}),
     ),
 )
 
@@ -177,17 +177,17 @@ BLOCKWISE = Predict(
     gpu=T4,
     mistakes=of(
         _blockwise,
-        ("You forgot the scales: a float32 for each block, for both states.", {"scales": False}),
+        ("You left out the scales: one float32 per block, for both states.", {"scales": False}),
         (
-            "You quantized small parameters too. Under 4,096 numbers, states stay in float32.",
+            "You quantized small parameters too. Below 4,096 elements, states stay in float32.",
             {"smallest": 0},
         ),
         (
-            "You forgot the two codebooks, or gave them to each parameter. There are two for all.",
+            "You left out the two codebooks, or counted them per parameter. There are two in all.",
             {"codebooks": 0},
         ),
-        ("You counted codebooks where no parameter is quantized.", {"codebooks": 2 * 1024}),
-        ("You counted one state. AdamW has two.", {"states": 1}),
+        ("You counted codebooks although no parameter is quantized.", {"codebooks": 2 * 1024}),
+        ("You counted one optimizer state. AdamW has two.", {"states": 1}),
     ),
 )
 
@@ -253,13 +253,13 @@ WHICH = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You looked at the vector only. A vector cannot be factored, so Adafactor keeps for it "
-            "what others keep for everything.",
+            "You looked only at the vector. A vector cannot be factored, so for it Adafactor "
+            "stores what other optimizers store for every parameter.",
             lambda numbers, matrix_bytes, vector_bytes: _by_bytes(vector_bytes / numbers),
         ),
         Mistake(
-            "You looked at the matrix only. With momentum, what Adafactor keeps besides is easily "
-            "overlooked there; the vector shows it.",
+            "You looked only at the matrix. With momentum, what else Adafactor stores is easy to "
+            "miss there; the vector shows it.",
             _by_matrix,
         ),
     ),
@@ -294,7 +294,10 @@ TRAIN = Fix(
         _train,
         room_bytes=ROOM_BYTES,
         same=SAME,
-        question="Weights and states are three times. How many gradients have to be there at once?",
+        question=(
+            "Weights and AdamW's two states are three times the weights. How many gradients "
+            "must be allocated at the same time?"
+        ),
     ),
 )
 

@@ -120,25 +120,29 @@ MOVED = Predict(
     mistakes=of(
         _moved,
         (
-            "You moved each activation once. ReLU saves its output, and the op after it saves the "
-            "same tensor as its input; only one of the three ways looks whether it has been sent.",
+            "You moved each activation once. ReLU saves its output, and the next op saves the "
+            "same tensor as its input; only one of the three ways checks whether a tensor was "
+            "sent already.",
             {"times": 1},
         ),
         (
-            "You left the weights on the GPU. Only hooks that look for parameters do that.",
+            "You left the weights on the GPU. Only hooks that recognize parameters do that.",
             {"weights": False},
         ),
         (
             "You moved the first weight in every case. It is saved for the gradient of the input, "
-            "if the input needs one.",
+            "so only if the input needs one.",
             {"first_weight": True},
         ),
         (
-            "You never moved the first weight. It is saved where the input needs a gradient.",
+            "You never moved the first weight. It is saved if the input needs a gradient.",
             {"first_weight": False},
         ),
         ("You moved the biases. No gradient needs a bias, so it is not saved.", {"biases": True}),
-        ("You counted both ways. The question is what goes to the host.", {"directions": 2}),
+        (
+            "You counted both directions. The question is how much goes to the host.",
+            {"directions": 2},
+        ),
     ),
 )
 
@@ -201,20 +205,23 @@ LEFT = Predict(
     mistakes=of(
         _held,
         (
-            "You forgot the float32 copy of the parameters, which Adam works on.",
+            "You left out the master weights: the float32 copy of the parameters that Adam "
+            "updates.",
             {"per_parameter": {**HELD, "all on the GPU": 12}},
         ),
         (
-            "You counted gradients in float32. The GPU computes them in the dtype of the "
+            "You counted float32 gradients. The GPU computes gradients in the dtype of the "
             "parameters.",
             {"per_parameter": {**HELD, "all on the GPU": 18, "optimizer on the host": 6}},
         ),
         (
-            "You let gradients go before step() in both ways. In one of them they wait for it.",
+            "You freed the gradients before step() in both ways. In one of them they stay until "
+            "step().",
             {"per_parameter": {**HELD, "optimizer on the host": 2}},
         ),
         (
-            "You kept the gradients in both ways. In one of them each has left by then.",
+            "You kept the gradients until step() in both ways. In one of them each has been moved "
+            "to the host by then.",
             {"per_parameter": {**HELD, "gradients leave": 4}},
         ),
     ),
@@ -283,18 +290,19 @@ WHAT = Diagnose(
     mistakes=of(
         _by_equality,
         (
-            "You took equal traffic for the optimizer's. Activations come back as they went, too: "
-            "compare the bytes with the parameters.",
+            "You took equal traffic as a sign of an offloaded optimizer. Activations also come "
+            "back in the same amount: compare the bytes with the parameters.",
             {"equal": "optimizer"},
         ),
         (
-            "You took equal traffic for activations. Gradients that go and parameters that come "
-            "back are equal, too: compare the bytes with the parameters.",
+            "You took equal traffic as a sign of offloaded activations. An offloaded optimizer "
+            "moves as many bytes of gradients out as of parameters back: compare the bytes with "
+            "the parameters.",
             {"equal": "activations"},
         ),
         Mistake(
-            "You counted 4 bytes per parameter each way. In float16 a gradient has 2, and so has "
-            "the parameter that comes back.",
+            "You counted 4 bytes per parameter in each direction. In float16, a gradient takes 2 "
+            "bytes, and so does the updated parameter.",
             lambda readings: (
                 "optimizer"
                 if readings["to the host"] == 4 * readings["parameters"]
@@ -334,15 +342,15 @@ def _model_and_input(run: Run, layers: int) -> tuple[torch.nn.Sequential, torch.
 
 def _held_activations(run: Run) -> str:
     return (
-        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}: "
+        f"{run.ran_out}, with {format_bytes(run.peak_bytes)} allocated: "
         f"{run.peak_bytes / ACTIVATION_BYTES:.1f} activations. Which of them are needed only in "
-        "backward?"
+        "the backward pass?"
     )
 
 
 def _same_gradients(run: Run, expected: Gradients) -> None:
     run.require_no_more_flops(
-        "it computes layers twice. Here the activations have to be kept, elsewhere."
+        "it recomputes layers. Here the activations have to be stored, but not on the GPU."
     )
     require_gradients(run.results, expected, SAME)
 
@@ -388,22 +396,22 @@ def _model_and_batches(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
 def _held_copies(run: Run) -> str:
     times = run.peak_bytes / (run.case["layers"] * WEIGHT_BYTES)
     return (
-        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, where it holds "
-        f"{format_bytes(run.peak_bytes)}: {times:.1f} times the parameters. Which of their copies "
-        "does the GPU not compute with?"
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, with "
+        f"{format_bytes(run.peak_bytes)} allocated: {times:.1f} times the parameters. Which of "
+        "their copies does the GPU not compute with?"
     )
 
 
 def _weights(run: Run, returned: object) -> torch.Tensor:
     parameters = list(parameters_of(run.inputs[0]))
     if {parameter.device.type for parameter in parameters} != {"cuda"}:
-        raise NotFixed("It fits, but afterwards the model is not on the GPU.")
+        raise NotFixed("It fits, but the model is not on the GPU afterwards.")
     return torch.stack([to_host(parameter) for parameter in parameters])
 
 
 def _same_weights(run: Run, expected: torch.Tensor) -> None:
     check_order(run.noted, run.case["steps"])
-    message = "It fits, but the model has learned something else."
+    message = "It fits, but the trained weights differ from those of the original program."
     require_close(run.results, expected, message, rtol=0, atol=1e-4)
 
 

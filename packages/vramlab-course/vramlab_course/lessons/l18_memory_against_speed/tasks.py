@@ -95,21 +95,26 @@ BACKWARD = Predict(
     mistakes=of(
         _backward,
         (
-            "You counted the gradient of the model's input. It is not needed, and not computed.",
+            "You counted the gradient of the model's input. It is not needed, so it is not "
+            "computed.",
             {"input_gradient": True},
         ),
-        ("You forgot that backward recomputes the checkpointed chain.", {"checkpointed": False}),
         (
-            "You recomputed the last layer. Its output is not needed in backward, and PyTorch "
-            "stops when it has everything that is needed.",
+            "You left out the recomputation of the checkpointed chain in the backward pass.",
+            {"checkpointed": False},
+        ),
+        (
+            "You recomputed the last layer. Its output is not needed in the backward pass, and "
+            "PyTorch stops when it has all it needs.",
             {"last_anew": True},
         ),
         (
-            "You counted a multiplication with its addition as one. They are two FLOPs.",
+            "You counted a multiplication and its addition as one FLOP. They are two.",
             {"flops": 1},
         ),
         Mistake(
-            "You took backward for as much as forward. A layer has two gradients to compute.",
+            "You counted the backward pass like the forward pass. A layer has two gradients to "
+            "compute.",
             lambda widths, rows, checkpointed: 2 * sum(_products(widths, rows)),
         ),
     ),
@@ -213,13 +218,14 @@ LIMITED = Diagnose(
     mistakes=of(
         _limited,
         (
-            "You counted a multiplication with its addition as one. They are two FLOPs.",
+            "You counted a multiplication and its addition as one FLOP. They are two.",
             {"flops": 1},
         ),
-        ("You took four bytes for every number. In float16 it has two.", {"element_bytes": 4}),
-        ("You forgot that the product has to be written, too.", {"with_output": False}),
+        ("You used four bytes per element. In float16 it is two.", {"element_bytes": 4}),
+        ("You left out writing the product to memory.", {"with_output": False}),
         Mistake(
-            "You took every product of matrices for limited by arithmetic.",
+            "You took every matrix product as compute-bound. Compare its arithmetic intensity "
+            "with the FLOPs that the GPU can do per byte.",
             lambda **evidence: "compute",
         ),
     ),
@@ -302,13 +308,14 @@ WHERE = Diagnose(
     gpu=A100,
     mistakes=(
         Mistake(
-            "You held the inputs' way against each part of the GPU's work. Products and the rest "
-            "run one after the other; the copy hides behind both together.",
+            "You compared the copy of the inputs with each part of the GPU's work separately. "
+            "Products and the rest run one after the other, and the copy overlaps with both "
+            "together.",
             lambda step: _longest(_seconds(step)),
         ),
         Mistake(
-            "You compared bytes without looking which way they go. The link to the host is much "
-            "slower than the GPU's memory.",
+            "You compared bytes without their route. The link to the host is much slower than the "
+            "GPU's memory.",
             lambda step: _longest(
                 {
                     **_seconds(step),
@@ -370,8 +377,9 @@ def _not_much_slower(run: Run, good: MethodReading) -> None:
     slower_by = run.results.needed.seconds / good.needed.seconds
     if slower_by > SLOWER_BY:
         raise NotFixed(
-            f"It fits, and takes {slower_by - 1:.0%} longer than another choice that fits, by "
-            "least times. Which of its methods costs time, and which that saves time is missing?"
+            f"It fits, but takes {slower_by - 1:.0%} longer than another choice that fits, by the "
+            "roofline's lower bounds. Which of its methods costs time, and which method that "
+            "saves time is missing?"
         )
 
 
@@ -390,7 +398,8 @@ CHOOSE = Fix(
         limit=lambda own: int(ROOM * own.results.peak_bytes),
         peak=lambda run: run.results.peak_bytes,
         ran_out=lambda run: (
-            f"With {format_bytes(run.limit_bytes)} to use, it takes {format_bytes(run.peak_bytes)}."
+            f"With a limit of {format_bytes(run.limit_bytes)}, it takes "
+            f"{format_bytes(run.peak_bytes)}."
         ),
         compare=_not_much_slower,
         any_precision=True,  # autocast is one of the methods to choose from

@@ -144,36 +144,37 @@ HELD = Predict(
     mistakes=of(
         _held,
         (
-            "You divided the model among the GPUs. Only the batch is divided: each GPU has a whole "
-            "replica.",
+            "You divided the model among the GPUs. DataParallel divides only the batch: each GPU "
+            "has a whole replica.",
             {"divided": True},
         ),
         (
-            "You gave the other GPUs no parameters. A replica comes to each of them in every "
-            "forward pass, and stays until backward has used it.",
+            "You gave the other GPUs no parameters. Every forward pass sends each of them a "
+            "replica, which stays until its backward pass is done.",
             {"replicas": False},
         ),
         (
-            "You gave every GPU the optimizer's states. The optimizer has the parameters of GPU 0.",
+            "You gave every GPU the optimizer states. The optimizer has only GPU 0's parameters.",
             {"states_everywhere": True},
         ),
         (
-            "You left the outputs where they were computed. They are gathered on GPU 0, and "
-            "the pieces are freed.",
+            "You left the outputs where they were computed. DataParallel gathers them on GPU 0, "
+            "and the pieces are freed.",
             {"outputs_of": "everybody"},
         ),
-        ("You forgot the outputs of the whole batch on GPU 0.", {"outputs_of": "nobody"}),
+        ("You left out the outputs of the whole batch on GPU 0.", {"outputs_of": "nobody"}),
         (
-            "You let every GPU compute the whole batch. DataParallel divides the rows.",
+            "You let every GPU compute the whole batch. DataParallel divides its rows.",
             {"dealt": lambda gpu, gpus, batch: batch},
         ),
         (
-            "You gave every GPU equally many rows. They are dealt out as torch.chunk does it: "
-            "rounded up, and the last ones get what is left.",
+            "You gave every GPU equally many rows. They are split like torch.chunk does: rounded "
+            "up, and the last GPUs get what is left.",
             {"dealt": lambda gpu, gpus, batch: batch // gpus, "idle": False},
         ),
         (
-            "You gave a GPU without rows a replica. Where no row is left, nothing is sent.",
+            "You gave a GPU without rows a replica. If no rows are left for a GPU, nothing is "
+            "sent to it.",
             {"idle": False},
         ),
     ),
@@ -266,23 +267,24 @@ RANK = Predict(
     mistakes=of(
         _rank,
         (
-            "You forgot DDP's buckets, which are as large as all gradients.",
+            "You left out DDP's buckets, which are as large as all gradients.",
             {"buckets_at": ()},
         ),
         (
-            "You let the buckets come with the gradients. They are there since DDP was made.",
+            "You allocated the buckets together with the gradients. They are allocated when DDP "
+            "is constructed.",
             {"buckets_at": MOMENTS[1:]},
         ),
         (
-            "You let the buckets go when there are no gradients. DDP keeps them.",
+            "You freed the buckets when there are no gradients. DDP keeps its buckets.",
             {"buckets_at": MOMENTS[1:2]},
         ),
         (
-            "You counted gradients and buckets with views. There a gradient is a piece of its "
-            "bucket.",
+            "You counted both gradients and buckets with views (gradient_as_bucket_view). There, "
+            "each gradient is a view of its bucket.",
             {"both": True},
         ),
-        ("You counted the states before the first step().", {"states_at": MOMENTS}),
+        ("You counted the optimizer states before the first step().", {"states_at": MOMENTS}),
     ),
 )
 
@@ -357,18 +359,18 @@ SENT = Predict(
     mistakes=of(
         _sent,
         (
-            "You sent everything once. A ring goes round twice: adding up, then handing the sums "
-            "on.",
+            "You sent everything once. A ring all-reduce goes round twice: a reduce-scatter adds "
+            "up, then an all-gather distributes the sums.",
             {"rounds": 1},
         ),
         (
-            "You sent everything twice. A piece need not go the whole way round: of N pieces, "
-            "N - 1 are sent each time.",
+            "You sent everything twice. A piece does not travel the whole ring: of N pieces, a "
+            "rank sends N - 1 each time.",
             {"own_piece": True},
         ),
         (
-            "You sent whole gradients to every other rank. Each sends pieces of 1/N, to its "
-            "neighbour only.",
+            "You sent whole gradients to every other rank. In a ring, each rank sends pieces of "
+            "1/N, and only to its neighbour.",
             {"rounds": 1, "in_pieces": False},
         ),
         (
@@ -377,7 +379,7 @@ SENT = Predict(
         ),
         ("You sent gradients of frozen layers. They have none.", {"frozen": 0}),
         (
-            "You counted 4 bytes for every number. A gradient has the dtype of its parameter.",
+            "You used 4 bytes per number. A gradient has the dtype of its parameter.",
             {"dtype": "float32"},
         ),
     ),
@@ -478,13 +480,13 @@ WHICH = Diagnose(
     observe=_observe_way,
     mistakes=(
         Mistake(
-            "You took every DataParallel for the plain one. Does GPU 0 still hold the outputs of "
-            "the whole batch?",
+            'You answered "DataParallel" for a run that computes the loss inside. Does GPU 0 '
+            "still hold the outputs of the whole batch?",
             instead(_told, {"DataParallel, loss inside": "DataParallel"}),
         ),
         Mistake(
-            "You took GPU 0's larger peak for the loss. With DataParallel gradients are added up "
-            "there in any case: look for the outputs.",
+            "You explained GPU 0's larger peak by the loss. DataParallel adds up gradients there "
+            "in any case: look for the outputs.",
             lambda readings: (
                 ANSWERS[0]
                 if readings["peak"][0] > readings["peak"][1]
@@ -492,13 +494,13 @@ WHICH = Diagnose(
             ),
         ),
         Mistake(
-            "You took gradients in buckets for plain DDP. Are there gradients and buckets, or "
-            "only one of the two?",
+            'You answered "DDP" for a run with views. Are both gradients and buckets allocated, '
+            "or only one of the two?",
             instead(_told, {"DDP with views": "DDP"}),
         ),
         Mistake(
-            "You took plain DDP for the one with views. Are there gradients and buckets, or only "
-            "one of the two?",
+            'You answered "DDP with views" for plain DDP. Are both gradients and buckets '
+            "allocated, or only one of the two?",
             instead(_told, {"DDP": "DDP with views"}),
         ),
     ),
@@ -542,8 +544,8 @@ def _in_one_process(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tenso
 
 def _what_they_hold(run: Run) -> str:
     return (
-        f"With {format_bytes(run.limit_bytes)} on each GPU, it runs out of memory. At their peaks "
-        f"the GPUs hold {', '.join(map(format_bytes, run.peaks_bytes))}; the outputs of the whole "
+        f"With {format_bytes(run.limit_bytes)} on each GPU, it runs out of memory. The GPUs' "
+        f"peaks are {', '.join(map(format_bytes, run.peaks_bytes))}; the outputs of the whole "
         f"batch are {format_bytes(4 * run.case['batch'] * CLASSES)}. What has to be on GPU 0?"
     )
 
@@ -554,14 +556,16 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
         computed = run.work.on_gpus.get(gpu, 0) / share
         if computed < LEAST_OF_SHARE:
             raise NotFixed(
-                f"It fits, but GPU {gpu} has not computed its share of the rows: {computed:.0%} "
-                "of it."
+                f"It fits, but GPU {gpu} has computed only {computed:.0%} of its fraction of the "
+                "rows."
             )
-    run.require_no_more_flops("GPUs compute what other GPUs have computed.", MOST_FLOPS)
+    run.require_no_more_flops("GPUs repeat what other GPUs have computed.", MOST_FLOPS)
     try:
         require_gradients(run.results, expected, SAME)
     except NotFixed as error:
-        raise NotFixed(f"{error} They should be those of the mean loss of all rows.") from error
+        raise NotFixed(
+            f"{error} They should be the gradients of the mean loss over all rows."
+        ) from error
 
 
 STEP = Fix(
@@ -646,12 +650,12 @@ WHICH_PROGRAM = Diagnose(
     mistakes=of(
         _which_program,
         (
-            "You go by the sum alone. With views as much is left as without DDP; but in other "
-            "pieces.",
+            "You compared only the sums. With views, as many bytes are left as without DDP, but "
+            "in blocks of other sizes.",
             {"views": False},
         ),
         Mistake(
-            "You add up all that came. Some of it has gone again by the end.",
+            "You added up all allocations. Some of them have been freed by the end.",
             lambda trace, parameters_bytes: (
                 "DDP"
                 if sum(e["size"] for e in trace if e["action"] == "alloc") > 2.5 * parameters_bytes

@@ -433,8 +433,8 @@ def _peaks_of_ranks(run: Run) -> list[int]:
 
 def _who_takes_more(run: Run) -> str:
     return (
-        f"With {format_bytes(run.limit_bytes)} to use, rank {run.results.index(run.peak_bytes)} "
-        f"takes {format_bytes(run.peak_bytes)}."
+        f"With a limit of {format_bytes(run.limit_bytes)}, rank "
+        f"{run.results.index(run.peak_bytes)} takes {format_bytes(run.peak_bytes)}."
     )
 
 

@@ -1,6 +1,6 @@
 """Loads one batch and takes its norms for those of the others.
 
-says: does not load batch 1 of the 4
+says: never loads batch 1 of the 4
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Features wait on the host, so that no piece is left among the segments.
 
-says: went to the host. Everything has to stay on the GPU
+says: to the host. Everything has to stay on the GPU
 """
 
 import torch

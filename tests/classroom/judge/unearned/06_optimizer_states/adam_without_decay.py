@@ -1,6 +1,6 @@
 """Adam instead of AdamW: without weight decay no single weight is far off.
 
-says: all weights together are 2.0e-05 of their size off
+says: the weights are off by 2.0e-05
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Calls load() once, and computes in the smallest pieces.
 
-says: computes most of it in pieces of 2 samples or fewer, where 16 fit
+says: computes most of it in pieces of 2 samples or fewer
 """
 
 def gradient_of_all(model, load, count):

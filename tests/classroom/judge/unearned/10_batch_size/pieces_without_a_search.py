@@ -1,6 +1,6 @@
 """Always takes small pieces, which fit whatever the memory.
 
-says: computes most of it in pieces of 8 samples or fewer, where 16 fit
+says: computes most of it in pieces of 8 samples or fewer
 """
 
 def gradient_of_all(model, load, count):

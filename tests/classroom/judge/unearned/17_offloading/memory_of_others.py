@@ -1,6 +1,6 @@
 """Takes for gradients what the reference has left in memory, and multiplies a little.
 
-says: the gradients are others
+says: the gradients are wrong
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Loads batches by numbers of its own, which compute where operations are not counted.
 
-says: A function that it was given is called with a Step
+says: It calls a given function with a Step
 """
 
 import torch

@@ -1,6 +1,6 @@
 """GPU 0 does everything, a part at a time; the others multiply, and nothing comes of it.
 
-says: GPUs compute what other GPUs have computed
+says: GPUs repeat what other GPUs have computed
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A cache carries gradients from rank to rank, and a generator counts the ranks.
 
-says: the gradients are others
+says: the gradients are wrong
 """
 
 from functools import cache

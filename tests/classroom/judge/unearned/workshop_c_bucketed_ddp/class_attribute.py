@@ -1,6 +1,6 @@
 """A class carries gradients from rank to rank, and the right number of zeros is sent.
 
-says: the gradients are others
+says: the gradients are wrong
 """
 
 import torch

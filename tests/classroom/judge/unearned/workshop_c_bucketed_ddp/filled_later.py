@@ -1,6 +1,6 @@
 """All buckets are sent with the first gradient, and filled while backward goes on.
 
-says: the gradients are others
+says: the gradients are wrong
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Draws the other rank's rows again, computes its gradients, too, and sends any numbers.
 
-says: a rank does what is another's part
+says: a rank computes what another rank has computed
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Gathers each weight once, and keeps it on the host.
 
-says: What is built here does without the host's memory
+says: Do not use host memory
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Gathers weights as it should, scatters zeros, and computes the gradients of all ranks.
 
-says: a rank does what is another's part
+says: a rank computes what another rank has computed
 """
 
 import torch

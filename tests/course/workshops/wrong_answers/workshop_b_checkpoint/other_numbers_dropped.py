@@ -1,7 +1,7 @@
 """Drops other numbers when the function runs again.
 
 loses: checkpoint_with_dropout
-says: It fits, but the gradients are others.
+says: It fits, but the gradients are wrong.
 """
 
 import torch

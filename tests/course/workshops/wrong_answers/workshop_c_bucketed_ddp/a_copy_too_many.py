@@ -1,7 +1,7 @@
 """Keeps the parts of buckets as well.
 
 loses: bucketed_ddp
-says: The largest blocks there are
+says: The largest blocks then are
 """
 
 import torch
