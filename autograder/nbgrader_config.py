@@ -1,7 +1,6 @@
 """nbgrader's settings for this course; read from the repository's root and from this folder.
 
-What each setting is for stands beside it. `vramlab_classroom/judge/__init__.py` tells how grading
-works.
+Each setting is explained next to it; `vramlab_classroom/judge/__init__.py` explains grading.
 """
 
 import os
@@ -74,8 +73,8 @@ c.JudgeTasks.pool_command = partial(best_command, HERE.parent)
 # for each attempt after the first, and no more than 3 attempts:
 # c.Attempts.percent = 10; c.Attempts.most = 3
 
-# Lateness costs nothing as it stands. For a due date set in the formgrader, and for example 10 % of
-# the points earned for each day begun, 15 minutes of grace, and nothing left after 5 days:
+# By default, late submissions lose no points. With a due date in the formgrader, for example 10 %
+# of the points per day begun, after 15 minutes of grace, and all points after 5 days:
 # c.LatePenalty.percent_per_day = 10; c.LatePenalty.grace_minutes = 15
 # c.LatePenalty.zero_after_days = 5
 c.AssignLatePenalties.plugin_class = LatePenalty
@@ -92,7 +91,7 @@ c.GenerateFeedback.preprocessors = [GetScores, CSSHTMLHeaderPreprocessor]
 # JupyterLab's Validate button does execute the notebook. A first check starts a process that
 # imports torch, which takes longer than nbgrader's 30 s on a busy laptop.
 c.Execute.timeout = 120
-# exercises/ is committed, and always what solutions/ gives: nbgrader may write it anew, or it would
-# skip the exercise and leave its gradebook empty.
+# exercises/ is committed and generated from solutions/: without `force`, nbgrader would skip the
+# exercise and leave its gradebook empty.
 c.GenerateAssignment.force = True
 c.ClearSolutions.code_stub = {"python": "# your answer\nraise NotImplementedError"}

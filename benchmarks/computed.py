@@ -1,4 +1,4 @@
-"""What PyTorch's host code computes for GPUs that nobody has recorded: assets/recordings/computed.
+"""What PyTorch's host code computes for GPUs without a recording: assets/recordings/computed.
 
 vramlab native setup --torch 2.13.0 --cudnn     each PyTorch once
 python -m benchmarks.computed                   every GPU: all rules, and a few programs

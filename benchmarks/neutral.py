@@ -1,4 +1,4 @@
-"""What generated pages must not depend on: the settings and the cache of whoever makes them.
+"""What generated pages must not depend on: the settings and the cache of this user.
 
 With one commit and the same packages, two machines make the same pages: programs run on the
 portable engine, and what cuDNN answers comes from vramlab's table.

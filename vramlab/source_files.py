@@ -29,7 +29,7 @@ class CodeOwner(Enum):
     PYTHON = "Python's library"
     PACKAGE = "any other installed package"
     PROGRAM = "the program, and vramlab's own models and experiments"
-    NOBODY = "code without a file, such as a dataclass's __init__"
+    NO_FILE = "code without a file, such as a dataclass's __init__"
 
 
 PROGRAM_FOLDERS = ("planner", "programs", "zoo")
@@ -101,7 +101,7 @@ def _located(filename: str) -> tuple[CodeOwner, str]:
 def _owner_without_file(name: str) -> CodeOwner:
     if name.startswith("<frozen "):
         return CodeOwner.PYTHON
-    return CodeOwner.PROGRAM if _TYPED_IN.match(name) else CodeOwner.NOBODY
+    return CodeOwner.PROGRAM if _TYPED_IN.match(name) else CodeOwner.NO_FILE
 
 
 def _in_library(path: str) -> tuple[CodeOwner, str] | None:

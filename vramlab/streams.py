@@ -25,7 +25,7 @@ def flush(stream: Any) -> None:
     """Write out what a stream holds back, if it can.
 
     Raises:
-        BrokenPipeError: nobody reads on.
+        BrokenPipeError: the reader closed the pipe.
     """
     try:
         stream.flush()
@@ -36,12 +36,12 @@ def flush(stream: Any) -> None:
 
 
 def write(text: str, *streams: Any) -> None:
-    """Write to the first of some streams that takes it. If none does, nobody is there to be told.
+    """Write to the first stream that accepts the text. If none does, the text is lost.
 
     Characters that a stream's encoding does not have are escaped, as on stderr.
 
     Raises:
-        BrokenPipeError: nobody reads on.
+        BrokenPipeError: the reader closed the pipe.
     """
     for stream in streams:
         try:

@@ -1,4 +1,4 @@
-"""Say something to the reader: in English, unless somebody says it in the reader's language.
+"""Say something to the reader: in English, or in the language that a package registers.
 
     say("Beyond full marks: {spent}.", spent="2 MiB")     sentences, headings
     say_name("activations 24 MiB")                        rows of tables, parts of pictures

@@ -1,7 +1,7 @@
 """Lessons in other languages: pages beside the English ones, with the same outputs.
 
 What a lesson shows depends on its code, which no translation touches: so the run of the English
-notebook serves all. Lessons that nobody has translated have no page: links lead to the English one.
+notebook serves all. Lessons without a translation have no page: links lead to the English one.
 """
 
 from __future__ import annotations

@@ -231,8 +231,8 @@ class Made:
     "name", [Made.__init__.__code__.co_filename, "<string>", "<eval_with_key>.0", "??"]
 )
 def test_code_without_a_file_is_nobodys(name: str) -> None:
-    assert told(name) == (CodeOwner.NOBODY, name)
-    assert told("") == (CodeOwner.NOBODY, "??")
+    assert told(name) == (CodeOwner.NO_FILE, name)
+    assert told("") == (CodeOwner.NO_FILE, "??")
 
 
 def test_below_is_not_beginning_with() -> None:

@@ -222,7 +222,7 @@ class BlockPool:
         return [block for _, block in self._unmapped[stream]]
 
     def add(self, block: Block) -> None:
-        """Cache a block that nobody uses."""
+        """Cache an unused block."""
         block.free = True
         block.age_base = self.searches
         entry = block.size_bytes, block.rank, block.address, block

@@ -47,7 +47,7 @@ _UNLIMITED_BYTES = 1 << 64
 class CachingAllocator:
     """Allocates blocks of one GPU's memory, and caches freed ones for the next request.
 
-    No time passes on a virtual GPU: what a stream had to do is done as soon as somebody looks. The
+    No time passes on a virtual GPU: the work of a stream is done as soon as it is checked. The
     allocator looks when PyTorch's does, at the next `malloc` or when it empties its cache.
 
     Safe to use from several threads, and from finalizers: a block that is freed while the same
@@ -560,7 +560,7 @@ class CachingAllocator:
         self._cache(block, context)
 
     def _cache(self, block: Block, context: Any) -> None:
-        """Put a block that nobody uses into its pool, merged with its free neighbours."""
+        """Put an unused block into its pool, merged with its free neighbours."""
         segment = block.segment
         pool = segment.pool
         if self.history.active:

@@ -32,7 +32,7 @@ def out_of_memory(
     """Word an out-of-memory error.
 
     Processes other than this one count as used, but are not listed: as in a container, where the
-    driver tells a process about nobody else.
+    driver does not report other processes.
 
     Args:
         device: the GPU's number.

@@ -33,7 +33,7 @@ DEFAULT_POOL_ID: PoolId = (0, 0)
 class Counter:
     """A number that rises and falls: where it stands, how high it was, how much came and went.
 
-    Two of the four are worked out when somebody asks, to keep rising cheap. A number is at its
+    Two of the four are computed when they are read, to keep `increase` cheap. A number is at its
     highest just before it falls, so only `decrease` has to look at the peak. The sum of all rises
     is what stands plus what fell, less what stood when the sums were last reset.
     """
@@ -115,7 +115,7 @@ class Tally:
         self.requested_bytes.current += requested_bytes
 
     def block_freed(self, size_bytes: int, requested_bytes: int) -> None:
-        """Count a block that nobody uses any more: `decrease`, five times."""
+        """Count a block that is no longer used: `decrease`, five times."""
         counter = self.allocation
         current = counter.current
         if current > counter.highest:

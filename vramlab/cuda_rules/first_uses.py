@@ -18,7 +18,7 @@ The recording of an H200 (PyTorch 2.11, CUDA 13.0, driver 580) has what the devi
 2 MiB later, agrees. How much code each kind of product of cuBLAS's, or a convolution, brings is a
 constant with which most stages come out.
 
-How that is on other GPUs nobody has recorded. Assumed is:
+Other GPUs have no recording. The assumptions for them are:
 
 - The 90 MiB grow with the threads that can be resident, as contexts do. vLLM prints its
   `non_torch_memory` to 0.01 GiB, which is this with the handle and the code of its kernels: 0.16 on

@@ -60,11 +60,11 @@ _CUDA_VERSION = 13000
 
 
 class Source(Enum):
-    """Who said what a convolution takes."""
+    """Where a convolution's workspace size comes from."""
 
     TABLE = "vramlab's table of its answers"
     LIBRARY = "its own library"
-    UNKNOWN = "nobody"
+    UNKNOWN = "unknown"
 
 
 class Workspaces:

@@ -119,9 +119,10 @@ class VirtualGPU:
         name: a GPU of `vramlab.catalogue`, such as "T4"; or the model of one that is not in it.
         count: how many of them.
         values: compute real values on the CPU. For small tensors: they take host memory.
-        on_value: what a program gets where it reads a value that does not exist: "error" says what
-            to do, "nan" answers nan and 0 and remembers who asked (`gpu.values.reads`); to `math`
-            that nan passes for a number, as in a healthy run; "zero" answers 0 in its place.
+        on_value: what reading a value that does not exist returns. "error" raises an error that
+            says what to do. "nan" returns nan (0 for integers) and records the line that read it
+            (`gpu.values.reads`); `math` takes that nan for a number, as in a healthy run. "zero"
+            returns 0.
         torch_version: the PyTorch whose rules are meant, one of `torch_versions.KNOWN_RULES`; by
             default the installed one, or the newest known one if the installed one is newer.
         alloc_conf: allocator settings, as in PYTORCH_CUDA_ALLOC_CONF; by default those of the

@@ -1,5 +1,5 @@
 """Callbacks that name the stages of trainers: one file for each library, which it needs.
 
 They name training steps, evaluation and saving for the report of `vramlab run` or of
-`vramlab.track()`. On a real GPU, where nobody watches, they do nothing.
+`vramlab.track()`. Outside of a report they do nothing.
 """

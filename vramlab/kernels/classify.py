@@ -17,7 +17,7 @@ class Knowledge(Enum):
     RULE = "a rule says what its kernel takes beyond its outputs"
     PLAIN = "its kernel takes its outputs and nothing else"
     WORKSPACE_UNKNOWN = "a library decides the size of its workspace: counted by its outputs only"
-    UNREVIEWED = "nobody has read its kernel yet: counted by its outputs only"
+    UNREVIEWED = "its kernel has not been reviewed: counted by its outputs only"
 
 
 # cuDNN picks an algorithm, and with it a workspace, when the op runs; the choice depends on the

@@ -45,7 +45,7 @@ class Backend(Enum):
     CUDNN = "cuDNN's"
     DEPTHWISE = "PyTorch's for one filter a channel"
     SLOW = "PyTorch's, by products of matrices"
-    EMPTY = "nobody's: there is nothing to compute"
+    EMPTY = "none: there is nothing to compute"
 
 
 def backend(

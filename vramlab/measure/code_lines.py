@@ -54,8 +54,8 @@ def user_frame(block: BlockLife) -> Frame | None:
     either, the innermost of all; None if there is no traceback.
     """
     users = [frame for frame in block.frames if not is_library_frame(frame)]
-    nobodys = [f for f in block.frames if owner_of(f.filename) is CodeOwner.NOBODY]
-    return next(iter([*users, *nobodys, *block.frames]), None)
+    without_file = [f for f in block.frames if owner_of(f.filename) is CodeOwner.NO_FILE]
+    return next(iter([*users, *without_file, *block.frames]), None)
 
 
 def code_lines(moment: TimelineMoment) -> tuple[CodeLine, ...]:

@@ -1,7 +1,7 @@
 """What autograd keeps for a backward pass, read from its graph and told while a program runs.
 
-A `GraphObserver` that is added here is told of every tensor that autograd has saved, at the moments
-at which that is known:
+A `GraphObserver` that is added here is called with every tensor that autograd has saved, at the
+moments at which that is known:
 
 - when a backward pass begins, also one inside of another (a reentrant checkpoint): the graph is
   walked from the tensors that it begins at;

@@ -8,7 +8,7 @@ from typing import Any
 from vramlab.gpu.torch_internals import OpOverload, TorchDispatchMode
 
 Note = Callable[[OpOverload, Sequence[Any], dict[str, Any], Any], None]
-"""Is told of an op that has run: which, with which arguments, and its result."""
+"""Called after an op has run, with the op, its arguments and its result."""
 
 
 class WatchOps(TorchDispatchMode):

@@ -144,8 +144,7 @@ def record_saved_tensors(
     """Note every tensor that is saved for backward while the body of the with statement runs.
 
     Args:
-        model: its parameters and buffers are told apart from what is kept, and its modules are
-            named.
+        model: its parameters and buffers are listed separately, and its modules are named.
         inputs: a tensor, or tensors in lists, tuples and dicts, that the program holds anyway.
     """
     recording = SavedTensorsRecording(model, inputs)
@@ -161,7 +160,7 @@ def record_saved_tensors(
 def saved_by(
     program: Callable[[], Any], model: torch.nn.Module | None = None, inputs: Any = ()
 ) -> SavedTensors:
-    """Run a program and tell what the graph of its outputs keeps for backward.
+    """Run a program and return the tensors that autograd saves for backward.
 
     Args:
         program: called without arguments; gives a tensor, or tensors in lists, tuples and dicts.
@@ -204,8 +203,8 @@ class SavedTensorsRecording:
         """List what is kept now, of all that was saved while the recording ran.
 
         Args:
-            outputs: a tensor, or tensors in lists, tuples and dicts, whose graph tells which op
-                saved what. Without them the ops are 'unknown'.
+            outputs: a tensor, or tensors in lists, tuples and dicts, whose graph names the op that
+                saved each tensor. Without them the ops are 'unknown'.
         """
         named_outputs = list(named_tensors(outputs, "output", number_alone=False))
         self._name_ops(tensor for _, tensor in named_outputs)

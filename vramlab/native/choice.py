@@ -21,7 +21,7 @@ Engine = Literal["auto", "portable", "native"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 ENVIRONMENT = "VRAMLAB_ENGINE"
-"""Environment variable with the engine to take where a command is told none."""
+"""Environment variable with the engine of commands without --engine."""
 
 _WHY = "VRAMLAB_ENGINE_WHY"
 

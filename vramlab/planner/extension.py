@@ -29,7 +29,7 @@ class NotRepeating(Exception):
 
 
 class Repeated(NamedTuple):
-    """A run of events that stands once more in the longer step."""
+    """A run of events that is repeated in the longer step."""
 
     after: int
     """How many events of the shorter step are before it."""
@@ -40,7 +40,7 @@ class Repeated(NamedTuple):
 
 
 class Longer(NamedTuple):
-    """A step that does something once more, and how many times more it shall be done."""
+    """A step that repeats something, and how many more times to repeat it."""
 
     events: Events
     times: int
@@ -96,7 +96,7 @@ def _runs_of_passes(fewer: Events, more: Events) -> list[Repeated]:
 
 
 def repeated_runs(fewer: Events, more: Events) -> list[Repeated]:
-    """Find the runs of events that stand once more in `more` than in `fewer`, the same else.
+    """Find the runs of events that occur once in `fewer` and twice in `more`.
 
     Each is equal to as many events as it has right before it.
 
@@ -160,7 +160,7 @@ class _Search:
             yield Repeated(i, j, length)
 
     def _squares(self, i: int, j: int) -> Iterator[int]:
-        """How long a run can be that ends before `more[j]` and stands there once more."""
+        """Yield how long a run can be that ends before `more[j]` and is repeated there."""
         fewer, more = self.fewer, self.more
         missing = (len(more) - j) - (len(fewer) - i)
         for length in range(1, min(missing, j) + 1):

@@ -71,7 +71,7 @@ class Training:
         plan: what is done.
         mesh: of the ranks, if there are several.
         micro_batches: how many of a step are done, of inputs that are there for all; all if None.
-        begins: is told when a part of a step begins: "forward", "backward", "optimizer step".
+        begins: called when a part of a step begins: "forward", "backward", "optimizer step".
 
     Attributes:
         plan: what is done.

@@ -187,7 +187,7 @@ class Serving:
         return RequestSize(tokens, pages, held, held - used, max(0, self.cache_bytes) // held)
 
     def lengths(self) -> Sequence[int]:
-        """Return lengths of requests to tell of: powers of two from 512 on, and the longest."""
+        """Return the request lengths to report: powers of two from 512 on, and the longest."""
         longest = self.model.positions
         first = min(9, max(0, math.ceil(math.log2(longest)) - 1))
         powers = [2**n for n in range(first, longest.bit_length())]

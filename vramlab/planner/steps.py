@@ -1,7 +1,7 @@
 """The whole training step of a plan, from short ones: few layers, stages and micro-batches.
 
-What is run is as short as can be, so that a plan is answered in a second. What a step of the plan
-takes and gives back follows event by event (`vramlab.planner.extension`), or it is run as it is.
+What is run is as short as can be, so that a plan is answered in a second. The allocations
+of a step of the plan follow event by event (`vramlab.planner.extension`), or the step is run.
 """
 
 from __future__ import annotations

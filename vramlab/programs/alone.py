@@ -18,7 +18,7 @@ from vramlab.native.choice import is_inside
 
 @contextmanager
 def alone(ranks: int, rank: int = 0) -> Iterator[None]:
-    """Be one rank of a world in which nobody else is, on the GPU that is attached.
+    """Simulate a single rank of a world on the attached GPU, without the other ranks.
 
     On a virtual GPU without values a collective has the sizes that it would have among all ranks,
     and moves nothing; the native engine answers as if every other rank sent the same. A real GPU
@@ -30,7 +30,7 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
     """
     if _waits_for_others():
         rank, ranks = 0, 1
-    torch.cuda.init()  # else a DeviceMesh warns that nobody has chosen a GPU
+    torch.cuda.init()  # else a DeviceMesh warns that no GPU was chosen
     store = StoreOfRankAlone()
     told_before = sys.excepthook
     dist.init_process_group("nccl", rank=rank, world_size=ranks, store=store)

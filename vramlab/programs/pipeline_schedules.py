@@ -191,7 +191,7 @@ def put_in_time(
         micro_batches: of a step.
 
     Raises:
-        ValueError: ranks wait for each other, or for work that nobody does; says who and for what.
+        ValueError: ranks wait for each other, or for work that no rank does; names both.
     """
     return PipelineSchedule(name, len(orders), micro_batches, _in_time(orders, forward_slots))
 

@@ -5,7 +5,7 @@ Where the formula depends on how something is written, it is written so here:
 
 - Query, key and value come from one Linear layer, and so do the gate and the values of a SwiGLU:
   under autocast every Linear layer keeps a cast of its input of its own.
-- The logits are nobody's but the loss's.
+- Only the loss refers to the logits.
 
 Shapes: B batch, S sequence, W width, H heads, G heads of keys and values, D head size.
 """

@@ -124,7 +124,7 @@ class _Processes:
             NoGPUError: PyTorch cannot use a GPU here.
         """
         answer = self._run(MACHINE, TIMEOUT_S)
-        if answer.get("bad_fork"):  # slower: every process imports everything anew
+        if answer.get("bad_fork"):  # slower: every process imports everything again
             self._context = multiprocessing.get_context("spawn")
             answer = self._run(MACHINE, TIMEOUT_S)
         if "machine" not in answer and self._target.virtual:

@@ -1,6 +1,6 @@
 """An allocation trace, small enough to keep.
 
-Where a block lies is told as the number of its segment, counted as segments are taken from the
+A block's place is recorded as the number of its segment, counted as segments are taken from the
 driver, and the offset in it: two machines that do the same have the same events. The addresses of
 the segments, which only the driver decides, are kept apart. Frees name the allocation that they
 end. Each event belongs to a stage, or to the time after one.

@@ -1,4 +1,4 @@
-"""Tell of a run while it goes on, and once at its end: on a stream, as JSON, and as a snapshot."""
+"""Report a run while it goes on, and at its end: on a stream, as JSON, and as a snapshot."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Files:
 
 
 class Reporter:
-    """Tells of one run.
+    """Reports one run.
 
     Args:
         engine: what the program runs on, and what is seen of it.

@@ -77,10 +77,9 @@ class DeviceUse:
     peak_allocated_bytes: int
     """The most that tensors and workspaces took, rounding included."""
     at_out_of_memory: bool
-    """Whether what follows is told of the moment when the program ran out of memory, not of the
-    peak."""
+    """Whether the following fields describe the moment of the out-of-memory error, not the peak."""
     allocated_bytes: int
-    """Allocated bytes at the moment that is told of."""
+    """Allocated bytes at that moment."""
     reserved_bytes: int
     """Reserved bytes at that moment."""
     category_bytes: dict[Category, int]

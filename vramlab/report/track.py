@@ -53,7 +53,7 @@ class Tracked:
 def track(gpu: str | None = None, count: int = 1, *, stream: Any = None, **options: Any) -> Tracked:
     """Watch the body of the with statement, and print at its end where its memory went.
 
-    Under `vramlab run`, and inside of another `track()`, that one's report tells of it.
+    Under `vramlab run`, or inside another `track()`, the outer report includes it.
 
     Args:
         gpu: which virtual GPU to attach, such as "T4"; None: the one that is attached, or else an

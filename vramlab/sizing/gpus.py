@@ -48,7 +48,7 @@ def try_gpus(
         run: runs the program.
         program: with its arguments.
         gpus: which.
-        tell: is told what is under way.
+        tell: called with what is under way.
 
     Raises:
         UnusableRun: the run on the largest GPU says nothing about sizes.

@@ -72,7 +72,7 @@ def find_largest(
         option: of the program, such as `--batch-size`; `--batch_size=` where the program wants
             option and value in one word, as nanoGPT does.
         multiple_of: which values are tried.
-        tell: is told what is under way.
+        tell: called with what is under way.
 
     Raises:
         UnusableRun: the program fails otherwise than for want of memory, or its peak does not

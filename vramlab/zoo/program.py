@@ -1,4 +1,4 @@
-"""Run a workload: the program that somebody would write, stage by stage, on the attached GPU."""
+"""Run a workload: a user's program, stage by stage, on the attached GPU."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Machine:
         when_used: called when a GPU is used for the first time.
         hidden_real_gpus: CUDA_VISIBLE_DEVICES when the GPUs were made.
         is_in_bad_fork: whether this process was forked from one that had used a GPU.
-        observers: who is told of ops and kernels.
+        observers: objects that are notified of ops and kernels.
         out_of_memory_observers: called before an error is raised, with the device, the bytes
             asked of the driver, the bytes that may be used in all, and those that are free.
         caveats: what to know of the answers, as sentences; each once.
@@ -391,7 +391,7 @@ class Machine:
         self._frames_of_caller = of_caller
 
     def allocation_context(self, taking: str = "") -> object:
-        """Gather the frames that led to an allocation, while somebody keeps a history."""
+        """Return the frames that led to an allocation, if a memory history is recorded."""
         if self._frames_of_caller is None:
             return None
         return self._frames_of_caller(self._running.ops, taking)

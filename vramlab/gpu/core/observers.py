@@ -7,7 +7,7 @@
     with gpu.machine.observing(Counts()):
         model(x)
 
-An observer can be added and removed at any time, attached or not. It is told in the thread that
+An observer can be added and removed at any time, attached or not. It is called in the thread that
 runs the op, between torch's function mode and dispatch mode and its kernel: tensors are what they
 are on the backing device, and whatever ops the observer itself runs are not seen.
 """
@@ -22,7 +22,7 @@ from vramlab.gpu.torch_internals import OpOverload
 
 
 class Observer:
-    """What is told of ops that run on the GPUs of one machine. Override what is needed."""
+    """Callbacks for ops that run on the GPUs of one machine. Override those you need."""
 
     def op_begins(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Hear of an op below autograd that is about to run; those that it calls come inside it."""
@@ -47,7 +47,7 @@ class Observer:
 
 
 class RunningOps(Observer, threading.local):
-    """Keeps the ops that are running in the calling thread: what a C++ stack would tell of them.
+    """Keeps the ops that are running in the calling thread, as a C++ stack would show them.
 
     Attributes:
         ops: outermost first.

@@ -19,7 +19,7 @@ _ASSIGNS = dis.opmap["STORE_SUBSCR"]
 
 _RATHER = (
     CodeOwner.PROGRAM,
-    CodeOwner.NOBODY,
+    CodeOwner.NO_FILE,
     CodeOwner.PACKAGE,
     CodeOwner.PYTORCH,
     CodeOwner.PYTHON,

@@ -1,4 +1,4 @@
-"""`torch.compile` on a virtual GPU: the program runs eagerly, and is told so. Nothing is exported.
+"""`torch.compile` on a virtual GPU: the program runs eagerly, with a warning. Nothing is exported.
 
 The kernels that Inductor writes, and so the memory they take, exist only where they can be compiled
 and run.

@@ -27,7 +27,7 @@ def install(session: Session) -> AbstractContextManager[None]:
 
 @contextmanager
 def without_dynamo() -> Iterator[None]:
-    """Answer for Dynamo, where nobody has imported it, until somebody needs more of it."""
+    """Replace Dynamo, unless it is imported already, until more of it is needed."""
     left_alone = _LeftAlone()
     attributes = {"graph_break": graph_break, "disable": left_alone.disable}
     try:
@@ -81,6 +81,6 @@ def _dynamo() -> Any:
 
 
 def _has_settings() -> bool:
-    """Return whether somebody has set something in Dynamo's `config`, which has to last."""
+    """Return whether the program has changed Dynamo's `config`, which has to last."""
     config = sys.modules.get(f"{DYNAMO}.config")
     return config is not None and bool(config.codegen_config())

@@ -1,4 +1,4 @@
-"""What stands for a number that nobody knows passes for finite, as it would be in a healthy run.
+"""The nan that replaces an unknown number passes for finite, as in a healthy run.
 
 `loss.item()` answers nan where reads are answered. Many programs stop there at once: `if not
 math.isfinite(loss.item()): sys.exit(1)`. So that they go on, the functions of `math` and `numpy`

@@ -1,4 +1,4 @@
-"""`torch.profiler` on a virtual GPU: the host's part is profiled, and the program is told so.
+"""`torch.profiler` on a virtual GPU: only the host's part is profiled, with a warning.
 
 No kernel runs on a GPU, so CUPTI has nothing to record, and a PyTorch without CUDA complains of
 each op.

@@ -1,7 +1,7 @@
 """Move a module between the host and a GPU: its parameters stay the same objects.
 
 On CUDA `module.cuda()` sets `parameter.data`. C++ lets a host tensor have no meta tensor for its
-data, so PyTorch is told to exchange what the two Python objects point to
+data, so PyTorch is set to exchange what the two Python objects point to
 (`torch.__future__.set_swap_module_params_on_conversion`). Its own function for that refuses
 parameters that C++ still refers to, as weight_norm's are, and takes away what programs have noted
 on them: attributes and hooks. Setting `data` does neither, and nor does the exchange here.

@@ -71,7 +71,7 @@ class TensorOverrides:
         """Map torch functions to what is called in their place by `DeviceMode`."""
         tensor = torch.Tensor
         return {
-            # Property getters are made anew at each access, but compare equal.
+            # Property getters are created at each access, but compare equal.
             tensor.device.__get__: self.device,
             tensor.is_cuda.__get__: self.is_cuda,  # type: ignore[attr-defined]
             tensor.is_cpu.__get__: self.is_cpu,  # type: ignore[attr-defined]
@@ -375,7 +375,7 @@ class TensorOverrides:
     ) -> torch.Tensor:
         """Call CTC loss. CUDA's kernel takes lengths as numbers, from the host or copied to it.
 
-        Lengths that nobody knows are taken to be the longest that fit.
+        Unknown lengths are taken to be the longest that fit.
         Source: `ctc_loss` in aten/src/ATen/native/LossCTC.cpp, PyTorch 2.13.
         """
         batch = log_probs.size(1) if log_probs.dim() == 3 else 1

@@ -155,7 +155,7 @@ class _CudaError(int):
 
 
 class _NoMarkers:
-    """Stand in for NVTX, whose marks nobody looks at."""
+    """Replace NVTX, whose marks are not read."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *args: 0

@@ -1,9 +1,9 @@
 """Rebuild a timeline from two snapshots of torch.cuda.memory._snapshot().
 
 The first snapshot gives the blocks that are there already and the map of free memory; the trace in
-the last one gives every event since. Moments within the trace are told by the number of allocations
-and frees since the first snapshot: torch counts those in memory_stats(), so marking a moment costs
-no snapshot.
+the last one gives every event since. Moments within the trace are identified by the number
+of allocations and frees since the first snapshot: torch counts those in memory_stats(), so marking
+a moment costs no snapshot.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _History:
         self._born: list[BlockLife] = []
         self._freed: dict[int, int] = {}  # number of a block -> index of its free event
         self._live: dict[int, int] = {}  # address -> number of the block that lives there
-        # By the identity of what the snapshot tells: a stack is told once, and so is a line.
+        # By identity, so that each stack and each line of the snapshot is stored once.
         self._stacks: dict[int, tuple[Frame, ...]] = {}
         self._lines: dict[int, Frame] = {}
         for segment in segments:

@@ -88,7 +88,7 @@ class Recording:
         inputs: Any = None,
         states: Any = None,
     ) -> None:
-        """Tell what tensors are to the program, so that their blocks can be named.
+        """Register the program's tensors, so that their blocks can be named.
 
         Parameters, buffers, gradients and optimizer states are looked up now, at every `stage()`,
         before and after every step of the optimizer, and at the end; inputs now.

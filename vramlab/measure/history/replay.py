@@ -1,4 +1,4 @@
-"""Follow a trace of allocator events and tell how large each block really was.
+"""Follow a trace of allocator events and find how large each block really was.
 
 A trace entry of torch.cuda.memory._snapshot() holds the size that was asked for. The block that
 served it is larger: the request is rounded up, and where the free block found was only a little

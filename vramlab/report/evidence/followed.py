@@ -1,8 +1,7 @@
 """PyTorch's own allocator of one GPU, followed by its trace: what `PeakWatch` asks of an allocator.
 
-A virtual GPU's allocator tells of each event as it happens. PyTorch's allocator writes events down,
-and they are read later, many at once: they are told then, one after the other, each before its
-counters change.
+A virtual GPU's allocator reports each event as it happens. PyTorch's allocator writes events down,
+and they are read later, many at once: each is then reported before its counters change.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class FollowedAllocator:
         self.reserved_bytes = sum(segment["total_size"] for segment in segments)
 
     def follow(self, entry: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None:
-        """Tell of one entry of the trace, and change the counters as it did.
+        """Report one entry of the trace, and change the counters as it did.
 
         Args:
             entry: of `device_traces`.

@@ -279,7 +279,7 @@ class HistoryWatch:
     # What the history tells
 
     def _read(self) -> None:
-        """Read the history; tell of its events, and do what waits, each in its turn."""
+        """Read the history, report its events, and run pending callbacks in order."""
         if not self.history.is_recording:
             return
         snapshot = self.history.read(self._keep)
@@ -364,7 +364,7 @@ class _Followed:
         self._unprocessed.extend(new)
 
     def tell(self, snapshot: Mapping[str, Any], count: int | None = None) -> None:
-        """Tell of entries until so many allocations and frees were told; None: of all."""
+        """Report entries until `count` allocations and frees were reported; None: all."""
         while self._unprocessed and (count is None or self._processed < count):
             entry = self._unprocessed.popleft()
             self.allocator.follow(entry, snapshot)

@@ -1,6 +1,6 @@
 """Which line of the program a block comes from, and in which part of a training step.
 
-Below the dispatcher only the Python frames are left to tell who asked. In the forward pass they do:
+Below the dispatcher, only Python frames show which line called. In the forward pass they do:
 the line is the innermost frame outside of PyTorch, Python's library and vramlab. In the backward
 pass the innermost such frame is `loss.backward()` for everything. But each autograd node has a
 sequence number, given to it in the forward pass (ascending, thread by thread), and the engine says

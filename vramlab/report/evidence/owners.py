@@ -1,6 +1,6 @@
 """Which blocks hold parameters, gradients, optimizer states, activations: seen while they live.
 
-Nothing is asked of the program. PyTorch's own hooks tell of every module that gets a parameter, a
+The program need not change. PyTorch's own hooks report every module that gets a parameter, a
 buffer or a submodule, and of every optimizer that steps; where their tensors are is looked up when
 modules move, after each backward pass, around each optimizer step and when memory runs out.
 Activations are what autograd has saved: `vramlab.measure.graph` tells when a backward pass begins.

@@ -109,7 +109,7 @@ class Followable(Protocol):
 class PeakWatch:
     """Follows one allocator.
 
-    It is told of each event while the allocator is locked and before its counters change, so a
+    It is called with each event while the allocator is locked and before its counters change, so a
     block's size is only known with the next event: `_settle` looks at the last one first.
 
     Args:

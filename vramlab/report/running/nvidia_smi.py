@@ -1,4 +1,4 @@
-"""Answer `nvidia-smi` where there is none, as many training scripts call it to log their GPU."""
+"""Replace a missing `nvidia-smi`, which many training scripts call to log their GPU."""
 
 from __future__ import annotations
 

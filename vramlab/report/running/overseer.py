@@ -41,7 +41,7 @@ FIRST_LINE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 60.0
 _TICK_SECONDS = 0.2
 _GRACE_SECONDS = 10.0
-"""How long a program may take to end when it is told to."""
+"""How long a program may take to end after a signal."""
 
 _TIME_IS_UP: int | None = getattr(signal, "SIGVTALRM", None)
 """By which the thread interrupts the main thread: a real signal, so that a sleep ends. Programs do
@@ -246,7 +246,7 @@ class Overseer:
         self._exit(stopped.status)
 
     def _say(self, text: str) -> None:
-        # A bar of progress that has no end of line yet draws itself anew.
+        # A progress bar that has no end of line yet redraws itself.
         clear = "\r\x1b[K" if streams.is_terminal(self._stream) else ""
         with suppress(BrokenPipeError):
             streams.write(f"{clear}vramlab: {text}\n", self._stream)

@@ -1,4 +1,4 @@
-"""Run a script or a module as `python` runs it, and tell how it ended."""
+"""Run a script or a module as `python` runs it, and report how it ended."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _command_line_of(program: Program) -> Iterator[None]:
     """Give the program the sys.argv and sys.path that python would; undone afterwards.
 
     Its own folder (the current one for a module) comes first in sys.path, instead of
-    vramlab's command, unless python was told not to do so (`python -P`).
+    vramlab's command, unless python runs with `-P`.
     """
     argv, path = sys.argv, sys.path[:]
     sys.argv = [program.name, *program.arguments]

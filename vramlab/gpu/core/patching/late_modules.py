@@ -3,7 +3,7 @@
     with answered_until_needed("slow", {"version": 3}):
         import slow
 
-While nobody asks for more, `slow` is a `LateModule` that has a few attributes. Whatever else is
+Until more of it is read, `slow` is a `LateModule` that has a few attributes. Whatever else is
 asked of it, or of a module below it, has the real one imported, which takes its place.
 """
 
@@ -110,7 +110,7 @@ class LateModule(ModuleType):
         return importlib.import_module(self.__name__)
 
     def leave(self) -> None:
-        """Leave, with what came alone, as if nobody had imported it; if it is still here."""
+        """Remove the module and its submodules, unless the real one has been imported."""
         if self.is_here():
             for name in (self.__name__, *self.alone):
                 sys.modules.pop(name, None)

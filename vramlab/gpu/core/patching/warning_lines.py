@@ -2,7 +2,7 @@
 
 PyTorch's C++ code warns at the innermost line of Python, its Python code at one so many frames
 further out (`stacklevel`). On a virtual GPU frames of vramlab lie among them. Python hands each
-warning that it shows, or that somebody records, to `warnings._showwarnmsg`: there, the line is
+warning that it shows, or that a program records, to `warnings._showwarnmsg`: there, the line is
 corrected. Filters have been asked before, with the module and line that Python found.
 """
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vramlab.source_files import CodeOwner, owner_of
 
-_OF_PROGRAMS = (CodeOwner.PROGRAM, CodeOwner.PACKAGE, CodeOwner.NOBODY)
+_OF_PROGRAMS = (CodeOwner.PROGRAM, CodeOwner.PACKAGE, CodeOwner.NO_FILE)
 
 AS_IF_ALL = "as if all were chosen"
 """In what was read: the largest size that it can have."""

@@ -1,4 +1,4 @@
-"""What the core asks of whoever answers for values that do not exist: `ops/values.py` does."""
+"""What the core expects of the code that replaces values that do not exist: `ops/values.py`."""
 
 from __future__ import annotations
 

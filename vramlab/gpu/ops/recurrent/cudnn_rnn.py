@@ -5,8 +5,8 @@ what cuDNN takes: `vramlab/cuda_rules/cudnn_rnn.py`.
 
 What cuDNN does not run goes step by step (`fused_cells.py`).
 
-Known limitations: so do networks without gates and LSTMs with projections, of which nobody recorded
-what cuDNN takes. Where values are computed, the steps are those of the CPU.
+Known limitations: so do networks without gates and LSTMs with projections, for which no recording
+of cuDNN exists. Where values are computed, the steps are those of the CPU.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def install(session: Session) -> None:
     """Let torch.distributed find NCCL."""
     patches, thread = session.patches, session.machine.thread
     backing_device, has_values = session.backing_device, session.has_values
-    # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
+    # Each init_process_group wraps it, to begin every line with the rank, and does not unwrap it.
     patches.set(sys, "excepthook", sys.excepthook)
     patches.set(dist, "is_nccl_available", lambda: True)
     patches.set(distributed_c10d, "default_pg_nccl_timeout", NCCL_TIMEOUT)
@@ -83,8 +83,8 @@ def install(session: Session) -> None:
 def _wrapping_on(backing_device: torch.device) -> Callable[..., torch.Tensor]:
     """Make PyTorch's own wrappers of tensors where C++ has those tensors: on the backing device.
 
-    In the backward pass, where Python code of a wrapper asks a tensor for its device, it is told
-    the GPU, since functions are intercepted there. In the forward pass it is told the backing
+    In the backward pass, where Python code of a wrapper asks a tensor for its device, it gets
+    the GPU, since functions are intercepted there. In the forward pass it gets the backing
     device.
     """
     make: Callable[..., torch.Tensor] = Replaced.MAKE_WRAPPER.value()
@@ -181,7 +181,7 @@ def _registered_for(backing_device: torch.device) -> Callable[..., None]:
 
 
 def _reducer_on_gpu(thread: ThreadState) -> type:
-    """DDP's reducer, which makes its buckets in C++ where no op before tells which GPU is meant."""
+    """Return DDP's reducer, whose C++ allocates buckets without an op that names the GPU."""
     plain: Any = dist.Reducer  # type: ignore[attr-defined]
 
     class Reducer(plain):  # type: ignore[misc]

@@ -4,7 +4,7 @@ A GPU that is pretended belongs to the process that attached it. Each process th
 one of its own, alike, before it imports the program. One that is forked has it already, and may not
 use it if it was used before, as with CUDA (`Machine.forbid_after_fork`).
 
-Of the ranks of `spawn`, the first is this process, so that whoever measures sees a rank. Where
+Of the ranks of `spawn`, the first is this process, so that measurements see a rank. Where
 another one fails, rank 0 is ended: it may wait for that one.
 """
 

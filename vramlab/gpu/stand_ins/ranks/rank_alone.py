@@ -1,4 +1,4 @@
-"""Let a process be one rank of a world whose others nobody has started: it waits for none.
+"""Simulate one rank of a world whose other ranks were not started: it waits for none.
 
 RANK and WORLD_SIZE say which rank it is. Collectives have the sizes that they would have: those of
 NCCL are the engine's, and those of gloo are PyTorch's fake process group, which moves nothing.
@@ -48,7 +48,7 @@ def waiting_for_nobody() -> Iterator[None]:
         if not alone.is_so:  # fake groups have none
             number(group)
 
-    # Each init_process_group wraps it, to begin every line with the rank, and nobody unwraps it.
+    # Each init_process_group wraps it, to begin every line with the rank, and does not unwrap it.
     patches.set(sys, "excepthook", sys.excepthook)
     try:
         alone.wait_for_nobody(patches)
@@ -93,7 +93,7 @@ class StoreOfRankAlone(dist.Store):  # type: ignore[misc, name-defined]
         return self._own.check(keys) or not any(word in key for key in keys for word in _TROUBLE)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Wait for nobody."""
+        """Return immediately."""
 
     def delete_key(self, key: str) -> bool:
         """Forget what was written."""
@@ -105,7 +105,7 @@ class StoreOfRankAlone(dist.Store):  # type: ignore[misc, name-defined]
 
 
 class RankAlone:
-    """Knows whether this process is a rank whose others nobody has started.
+    """Knows whether this process is a rank whose other ranks were not started.
 
     Attributes:
         is_so: whether it has turned out to be one, when its process group was made.
