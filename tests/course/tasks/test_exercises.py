@@ -5,8 +5,11 @@ No points for an empty notebook, all for the solution, and each known mistake lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from classroom import (
@@ -20,11 +23,13 @@ from classroom import (
     wrong_answers,
 )
 
+from vramlab_classroom.judge import hidden_cases, judge
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.follow_through import right_answers
-from vramlab_classroom.judge.judge import shared_judge
+from vramlab_classroom.judge.mistakes import Mistake, Mistakes
 from vramlab_classroom.judge.notebooks import grade_id, tasks_with_cells
-from vramlab_classroom.judge.task import Diagnose, Predict
+from vramlab_classroom.judge.task import Config, Diagnose, Predict, Task
+from vramlab_classroom.judge.tries import Try
 from vramlab_classroom.judge.verdict import Verdict
 from vramlab_classroom.nbgrader.release import stale
 from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
@@ -49,22 +54,51 @@ def test_answers_earn_and_are_told_what_they_should(name: str) -> None:
         read(ROOT / folder / name / f"{name}.ipynb") for folder in ("exercises", "solutions")
     )
     rights = right_answers(exercise, ROOT / "solutions" / name / f"{name}.ipynb")
-    judge = shared_judge(SEED, tuple(LimitsOnly().prefix()))
+    shared = judge.shared_judge(SEED, tuple(LimitsOnly().prefix()))
     full = {task.name: task.points for task in exercise.tasks}
 
     def verdicts(notebook: Notebook) -> dict[str, Verdict]:
         cells = {task: above for task, _, above in tasks_with_cells(notebook)}
-        return judge.judge_all(exercise, cells, rights)
+        return shared.judge_all(exercise, cells, rights)
 
     def scores(found: Mapping[str, Verdict]) -> dict[str, float | None]:
         return {task: verdict.score for task, verdict in found.items()}
 
     assert scores(verdicts(blank)) == dict.fromkeys(full, 0)
     assert scores(verdicts(solution)) == full
+    for task in exercise.tasks:
+        if isinstance(task, Predict | Diagnose):
+            # What the judge has measured for the solution.
+            _try_mistakes(task, [shared._truth(exercise, task, case) for case in task.visible])
     for wrong in WRONG[name]:
         found = verdicts(with_cells(solution, {wrong.task: wrong.source}))
         assert scores(found) == _left_by(wrong, full)
         assert wrong.says in f"{found[wrong.task]}", wrong.name
+
+
+def _try_mistakes(task: Predict | Diagnose, measured: Sequence[Mapping[str, Any]]) -> None:
+    """Mistakes answer as asked, and none passes the visible cases.
+
+    And each is named, by its own words or by those of one that answers the same.
+    """
+    for case in measured:
+        answers = [mistake.answer(**case["arguments"]) for mistake in task.mistakes]
+        assert {type(case["truth"])}.issuperset(map(type, answers)), task.name
+    assert hidden_cases.passing(task.mistakes, measured) == [], task.name
+    for mistake in task.mistakes:
+        told = judge._explain(task, _tried(mistake, measured), ())
+        assert told in {each.message for each in task.mistakes}, task.name
+    if (answer := reference(task)) is not None:
+        assert all(answer(**each["arguments"]) == each["truth"] for each in measured)
+
+
+def _tried(mistake: Mistake, measured: Sequence[Mapping[str, Any]]) -> list[Try]:
+    """Give the answers that a mistake leads to, one for each case."""
+    answers = [mistake.answer(**each["arguments"]) for each in measured]
+    return [
+        Try(each["arguments"], {"type": type(answer).__name__, "value": answer}, each["truth"])
+        for each, answer in zip(measured, answers, strict=True)
+    ]
 
 
 @pytest.mark.long
@@ -95,7 +129,7 @@ def _left_by(wrong: WrongAnswer, full: Mapping[str, int]) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", exercise_names())
 def test_each_repair_has_a_wrong_answer(name: str) -> None:
-    """And each prediction and diagnosis has mistakes: `test_tasks.py` tries them all."""
+    """And each prediction and diagnosis has mistakes, which are all tried above."""
     wrong: list[WrongAnswer] = WRONG[name]
     for task in find_exercise(name).tasks:
         if isinstance(task, Predict | Diagnose):
@@ -141,3 +175,33 @@ def test_master_is_committed_clean_with_readable_cell_ids(name: str) -> None:
             assert (cell["outputs"], cell["execution_count"]) == ([], None), cell["id"]
     ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids)
+
+
+def reference(task: Task) -> Callable[..., object] | None:
+    """The reference answer to a prediction, if it takes a case and nothing besides."""
+    if not isinstance(task, Predict) or not isinstance(task.mistakes, Mistakes):
+        return None
+    try:
+        signature(task.mistakes.reference).bind(**task.visible[0])
+    except TypeError:
+        return None
+    return task.mistakes.reference
+
+
+SEEDS = 200
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", exercise_names())
+def test_no_mistake_passes_hidden_cases(name: str) -> None:
+    """By the reference answer, where there is one for what the case says."""
+    for task in find_exercise(name).tasks:
+        if (answer := reference(task)) is not None:
+
+            def measure(case: Config, answer: Any = answer) -> dict[str, Any]:
+                return {"arguments": case, "truth": answer(**case)}
+
+            for seed in range(SEEDS):
+                cases = hidden_cases.draw(task, Random(seed), measure)
+                found = hidden_cases.passing(task.mistakes, [measure(case) for case in cases])
+                assert found == [], (task.name, seed)
