@@ -62,6 +62,24 @@ def test_what_reaches_both_targets_has_a_score() -> None:
     )
 
 
+def test_a_score_names_pytorchs_program_and_the_best_known() -> None:
+    others = {"pytorch": lambda x: _twice(_in_place(x) - 1) - x, "best": _in_place}
+    # Ours holds x, x * 2 and the sum, by 2 operators; the other one more MiB, by 6.
+    found = build(own_name="ours", **others)(_in_place)
+    assert found.text == (
+        "peak 2.00 MiB, target 2.00 MiB, ours 3.00 MiB, PyTorch 4.00 MiB, best known 2.00 MiB; "
+        "2 operators, target 2, ours 2, PyTorch 6, best known 2"
+    )
+
+
+def test_a_picture_marks_the_end_of_the_last_step_that_is_allowed() -> None:
+    trial = build()
+    run = trial.watch(lambda x: (x * 2).add_(0.5).add_(0.5), {})
+    # x * 2 is taken and computed in ticks 0 and 1, add_ in tick 2: of the third operator, none.
+    assert trial.picture("f", run).target_end == 3
+    assert trial.picture("f", trial.watch(_in_place, {})).target_end is None
+
+
 def test_above_the_target_in_bytes_the_largest_blocks_are_named() -> None:
     # x, x * 2 and the sum: a MiB each
     assert refusal(build(), _twice) == (

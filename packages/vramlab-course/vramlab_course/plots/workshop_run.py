@@ -84,6 +84,9 @@ class RunPicture:
     target_end: float | None = None
     """When it should end, on the axis of time."""
 
+    target_name: str = ""
+    """What it should have done then, if time does not say it: "80 operators"."""
+
     held: str = "allocated"
     """What the bytes are."""
 
@@ -116,14 +119,15 @@ def draw_workshop_run(run: RunPicture) -> Picture:
         above, below = picture.subplots(
             2, 1, sharex=True, height_ratios=(rows_in, _MEMORY_IN), squeeze=True
         )
-        above.set_title(run.title, fontsize=style.TITLE_FONT_SIZE)
+        above.set_title(run.title.replace("; ", "\n"), fontsize=style.TITLE_FONT_SIZE)
         above.set_xlim(0, max(run.end, 1))
         above.tick_params(axis="x", length=0, labelbottom=False)
         for kind in kinds:
             _draw_bars(above, [bar for bar in run.bars if bar.kind == kind], rows, looks[kind])
         name_rows(above, rows)
         if run.target_end is not None:
-            _draw_target_end(above, below, run.target_end)
+            name = run.target_name or f"{run.target_end:g}"
+            _draw_target_end(above, below, run.target_end, name)
         if _ROW_IN * len(rows) > _MOST_ROWS_IN:
             above.tick_params(axis="y", labelsize=_SMALLEST_FONT_SIZE)
             every = -(-len(rows) // _MOST_NAMES)
@@ -153,6 +157,8 @@ def describe_workshop_run(run: RunPicture) -> str:
     )
     remark = f" {run.remark}" if run.remark else ""
     end = "" if run.target_end is None else f", and to end at {run.target_end:g}"
+    if end and run.target_name:
+        end += f", after {run.target_name}"
     return (
         f"{run.title}. {done}. Most that is {run.held}: {peaks}; the target is "
         f"{format_bytes(run.target_bytes)}{end}.{remark}"
@@ -187,13 +193,13 @@ def _draw_bars(axes: Axes, bars: Sequence[RunBar], rows: Sequence[str], look: Lo
     )
 
 
-def _draw_target_end(above: Axes, below: Axes, moment: float) -> None:
+def _draw_target_end(above: Axes, below: Axes, moment: float, name: str) -> None:
     for axes in (above, below):
         axes.axvline(moment, color=style.ALARM, linewidth=1.5, linestyle="--", zorder=4)
     below.text(
         moment,
         0.02,
-        f"target: {moment:g} ",
+        f"target: {name} ",
         transform=below.get_xaxis_transform(),
         ha="right",
         va="bottom",

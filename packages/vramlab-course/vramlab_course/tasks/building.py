@@ -19,13 +19,13 @@ Every run is recorded (`run_record.py`): what is judged is what is drawn.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vramlab.units import KIB, format_bytes
 from vramlab_classroom.judge.task import Achieved, Config, NotFixed
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
-from vramlab_course.tasks.repair import Repair, Run
+from vramlab_course.tasks.repair import Program, Repair, Run
 from vramlab_course.tasks.run_record import recording
 
 if TYPE_CHECKING:
@@ -123,6 +123,23 @@ class Building(Repair):
     largest: Callable[[Run], str] = described
     """Says what is there at the peak of a run."""
 
+    own_name: str = "ours"
+    """What our own program is called in scores."""
+
+    pytorch: Program | None = None
+    """What PyTorch itself does, for scores, if our own program is another."""
+
+    best: Program | None = None
+    """The program with the fewest bytes or steps that is known, if it is not our own."""
+
+    step_ends: Callable[[Run], Sequence[int]] = lambda run: [each.end for each in run.record.steps]
+    """When steps end, for pictures."""
+
+    _others: dict[str, Mapping[str, tuple[int, int]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """By case and name, the bytes and steps of other programs than our own."""
+
     ranks: int = 0
     """The most ranks that an answer runs on, each a process; 0 without ranks. See `ranks.py`."""
 
@@ -142,13 +159,33 @@ class Building(Repair):
             )
         return Achieved(self.score(run), run.peak_bytes, steps)
 
+    def prepare(self, **case: Any) -> None:
+        """Run our own programs on a case, and others for its score."""
+        super().prepare(**case)
+        key = str(case)
+        if key not in self._others:
+            programs = {"PyTorch": self.pytorch, "best known": self.best}
+            runs = {
+                name: self._run(Run(case, program))
+                for name, program in programs.items()
+                if program is not None
+            }
+            self._others[key] = {
+                name: (self.peak_of(each), self.steps(each)) for name, each in runs.items()
+            }
+
     def score(self, run: Run) -> str:
-        """Compare a run with its targets and our own program's numbers, bytes first."""
+        """Give what a run takes, bytes first, beside the targets and what other programs take."""
         own, _ = self.our_runs(run.case)
+        own_bytes, own_steps = self.peak_of(own), self.steps(own)
+        known = {self.own_name: (own_bytes, own_steps), **self._others[str(run.case)]}
+        if best := known.get("best known"):
+            known["best known"] = min(best[0], own_bytes), min(best[1], own_steps)
+        sizes = "".join(f", {name} {format_bytes(each)}" for name, (each, _) in known.items())
+        steps = "".join(f", {name} {each:,}" for name, (_, each) in known.items())
         return (
-            f"peak {format_bytes(run.peak_bytes)}, target {format_bytes(run.limit_bytes)}, "
-            f"ours {format_bytes(self.peak_of(own))}; {self.steps(run):,} {self.steps_name}, "
-            f"target {self.most_steps(own):,}, ours {self.steps(own):,}"
+            f"peak {format_bytes(run.peak_bytes)}, target {format_bytes(run.limit_bytes)}{sizes}; "
+            f"{self.steps(run):,} {self.steps_name}, target {self.most_steps(own):,}{steps}"
         )
 
     def target_steps(self, run: Run) -> int:
@@ -181,6 +218,14 @@ class Building(Repair):
         with recording(gpu, run.work, run.record):
             return self.call(run)
 
+    def _target_end(self, run: Run) -> int | None:
+        """Return when a run has taken all steps that it may, if it takes more."""
+        most = self.target_steps(run)
+        if self.time_is_steps:
+            return most
+        ends = self.step_ends(run)
+        return ends[most - 1] if len(ends) > most > 0 else None
+
     def picture(self, name: str, run: Run) -> RunPicture:
         """Return what there is to be drawn of a run.
 
@@ -197,7 +242,10 @@ class Building(Repair):
             bars=self.bars(run),
             curves=self.curves(run),
             target_bytes=run.limit_bytes,
-            target_end=self.target_steps(run) if self.time_is_steps else None,
+            target_end=self._target_end(run),
+            target_name=""
+            if self.time_is_steps
+            else f"{self.target_steps(run):,} {self.steps_name}",
             held=self.held,
             remark=f"At the peak: {self.largest(run)}." if is_above else "",
         )

@@ -188,6 +188,7 @@ def of_ranks(
             "most_steps": collectives,
             "bars": bars_of_rank_0,
             "curves": held_by_rank_0,
+            "step_ends": lambda run: [each.end for each in run.record.marks if each.gpu == 0],
             **others,
         }
     )

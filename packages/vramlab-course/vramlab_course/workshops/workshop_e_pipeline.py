@@ -246,6 +246,7 @@ def _scheduling(**how: Any) -> Building:
     return Building(
         gpu=BARE_T4.but(count=RANKS, values=False),  # only bytes and time are compared
         ranks=RANKS,
+        own_name="PyTorch",
         build=_model,
         call=_run_in_order,
         limit=lambda own: own.peak_bytes,

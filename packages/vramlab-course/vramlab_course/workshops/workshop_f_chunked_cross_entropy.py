@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -52,14 +53,15 @@ def _whole(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torc
     return torch.nn.functional.cross_entropy(x @ weight.T, targets)
 
 
-def _pieces(tokens: int) -> list[slice]:
-    rows = TARGET_ROWS // 2
+def _pieces(tokens: int, rows: int = TARGET_ROWS // 2) -> list[slice]:
     return [slice(start, start + rows) for start in range(0, tokens, rows)]
 
 
-def _sum_in_pieces(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _sum_in_pieces(
+    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: int = TARGET_ROWS // 2
+) -> torch.Tensor:
     total = x.new_zeros(())
-    for piece in _pieces(len(x)):
+    for piece in _pieces(len(x), rows):
         logits = x[piece] @ weight.T
         total += torch.nn.functional.cross_entropy(logits, targets[piece], reduction="sum")
         del logits
@@ -214,6 +216,8 @@ MEAN = Workshop(
         call=_loss_alone,
         reference=_whole,
         fits=_sum_in_pieces,
+        pytorch=_whole,
+        best=partial(_sum_in_pieces, rows=TARGET_ROWS // 4),
         limit=_room(gradients=False),
         most_steps=_most_operators(10),
         collect=_loss_on_host,
@@ -234,6 +238,7 @@ LOSS = Workshop(
         call=_forward_and_backward,
         reference=_whole,
         fits=_loss_in_pieces,
+        pytorch=_whole,
         limit=_room(gradients=True),
         most_steps=_most_operators(OPERATORS_PER_PIECE),
         collect=_with_gradients,
