@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from vramlab_classroom.judge.mistakes import Mistake, of
-from vramlab_classroom.judge.tries import Try
+from vramlab_classroom.judge.mistakes import Mistake, Try, of
 from vramlab_classroom.judge.two_mistakes import lead_on, two_at_once
 from vramlab_classroom.judge.verdict import CaseResult
 

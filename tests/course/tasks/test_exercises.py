@@ -5,6 +5,8 @@ No points for an empty notebook, all for the solution, and each known mistake lo
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -26,13 +28,14 @@ from classroom import (
 from vramlab_classroom.judge import hidden_cases, judge
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.follow_through import right_answers
-from vramlab_classroom.judge.mistakes import Mistake, Mistakes
+from vramlab_classroom.judge.mistakes import Mistake, Mistakes, Try
 from vramlab_classroom.judge.notebooks import grade_id, tasks_with_cells
-from vramlab_classroom.judge.task import Config, Diagnose, Predict, Task
-from vramlab_classroom.judge.tries import Try
+from vramlab_classroom.judge.task import Config, Diagnose, Fix, Predict, Task, Workshop
 from vramlab_classroom.judge.verdict import Verdict
 from vramlab_classroom.nbgrader.release import stale
 from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
+from vramlab_course.tasks.building import Building
+from vramlab_course.tasks.repair import Repair
 
 WRONG = {
     name: wrong_answers(name, [task.name for task in find_exercise(name).tasks])
@@ -205,3 +208,25 @@ def test_no_mistake_passes_hidden_cases(name: str) -> None:
                 cases = hidden_cases.draw(task, Random(seed), measure)
                 found = hidden_cases.passing(task.mistakes, [measure(case) for case in cases])
                 assert found == [], (task.name, seed)
+
+
+READ_ALL = """
+import sys
+from vramlab_classroom.judge.exercises import exercise_names, find_exercise
+tasks = [task for name in exercise_names() for task in find_exercise(name).tasks]
+assert len(tasks) > 90
+print(*{"torch", "transformers", "vramlab.gpu", "vramlab_course.experiments"} & set(sys.modules))
+"""
+
+
+@pytest.mark.long
+def test_exercises_are_read_without_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", READ_ALL], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("\n", "")
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_every_repair_is_tried_by_the_harness(name: str) -> None:
+    for task in find_exercise(name).tasks:
+        assert not isinstance(task, Fix) or isinstance(task.trial, Repair), task.name
+        assert isinstance(task, Workshop) == isinstance(getattr(task, "trial", None), Building)

@@ -14,9 +14,9 @@ from vramlab.units import mib
 from vramlab_classroom.judge import hidden_cases
 from vramlab_classroom.judge.follow_through import better_of, right_alone
 from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool, JobPoolError
+from vramlab_classroom.judge.mistakes import Try
 from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
-from vramlab_classroom.judge.tries import Try
 from vramlab_classroom.judge.truths import SharedTruths, Truth
 from vramlab_classroom.judge.two_mistakes import lead_on, two_at_once
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Spent, Verdict, in_short

@@ -6,7 +6,8 @@
         Mistake("You forgot the biases.", lambda **case: ...),
     )
 
-The reference answer is for naming mistakes only: the truth is measured.
+The reference answer is for naming mistakes only: the truth is measured, and stands beside an answer
+in a `Try`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,30 @@ class Mistake:
 
     answer: Callable[..., object]
     """What that reasoning answers; called with the same arguments as the learner's function."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """An answer to one case, and the truth."""
+
+    arguments: Mapping[str, Any]
+    outcome: Mapping[str, Any]
+    """From the pool: exact `type`, plain `value`, text; or the `problem`."""
+
+    truth: int | str
+
+    @property
+    def is_right(self) -> bool:
+        kind = self.outcome.get("type")
+        return kind == type(self.truth).__name__ and self.outcome["value"] == self.truth
+
+    @property
+    def shown(self) -> str:
+        return f"{self.outcome.get('shown', 'none')}"
+
+    def agrees(self, mistake: Mistake) -> bool:
+        """Return whether the mistake leads to this answer."""
+        return bool(mistake.answer(**self.arguments) == self.outcome.get("value"))
 
 
 Changed = tuple[str, Mapping[str, Any]]

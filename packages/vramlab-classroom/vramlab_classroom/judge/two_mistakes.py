@@ -12,8 +12,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from vramlab_classroom.judge.mistakes import Mistake, Mistakes, Twofold
-from vramlab_classroom.judge.tries import Try
+from vramlab_classroom.judge.mistakes import Mistake, Mistakes, Try, Twofold
 from vramlab_classroom.judge.verdict import CaseResult
 
 LEAST_NUMBER = 1000
