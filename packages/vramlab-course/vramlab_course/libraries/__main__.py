@@ -15,7 +15,24 @@ from vramlab.gpu import attached
 from vramlab.native.choice import is_inside
 from vramlab_course.libraries.results import save_rows
 
-LESSONS = ("13", "15", "16", "17", "18", "19", "20", "24", "25", "26", "27", "28")
+LESSONS = (
+    "04",
+    "10",
+    "11",
+    "12",
+    "13",
+    "15",
+    "16",
+    "17",
+    "18",
+    "19",
+    "20",
+    "24",
+    "25",
+    "26",
+    "27",
+    "28",
+)
 
 
 def main(lessons: list[str]) -> None:
@@ -28,8 +45,9 @@ def main(lessons: list[str]) -> None:
     engine = "native engine" if is_inside() else engine
     conditions = f"PyTorch {torch.__version__}, {engine}, {torch.cuda.get_device_name()}"
     for lesson in lessons or LESSONS:
-        rows = import_module(f"vramlab_course.libraries.lesson_{lesson}").measure()
-        save_rows(lesson, conditions, rows)
+        module = import_module(f"vramlab_course.libraries.lesson_{lesson}")
+        rows = module.measure()
+        save_rows(lesson, getattr(module, "CONDITIONS", conditions), rows)
         for row in rows:
             print(lesson, row.name, dict(row.sizes_bytes))
 

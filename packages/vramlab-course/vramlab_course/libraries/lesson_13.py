@@ -13,11 +13,12 @@ from vramlab_course.libraries.results import LibraryRow, versioned
 BATCH, MICRO_BATCHES, LENGTH = 16, 4, 256
 
 
-def small_gpt2() -> Any:
-    """Make a GPT-2 of transformers with 4 layers, of 19 million parameters, on the GPU."""
+def small_gpt2(device: str = "cuda") -> Any:
+    """Make a GPT-2 of transformers with 4 layers, of 19 million parameters."""
     models = library("transformers")
     config = models.GPT2Config(n_layer=4, n_embd=512, n_head=8, vocab_size=12_288, n_positions=256)
-    return models.GPT2LMHeadModel(config).to("cuda")
+    model = models.GPT2LMHeadModel(config)
+    return model if device == "cpu" else model.to(device)  # fake tensors cannot be moved in place
 
 
 def measure() -> list[LibraryRow]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vramlab import attach, attached, detach
 from vramlab.programs.alone import alone
 
 
@@ -32,6 +33,19 @@ def alone_by_environment(ranks: int) -> AbstractContextManager[None]:
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(ranks))
     os.environ.update(DS_ACCELERATOR="cuda", DS_BUILD_OPS="0")  # DeepSpeed compiles nothing
     return alone(ranks)
+
+
+@contextmanager
+def without_gpu() -> Iterator[None]:
+    """Detach the virtual GPU for a while, for libraries that trace programs or use fake tensors."""
+    gpu = attached()
+    if gpu is not None and gpu.virtual:
+        detach()
+    try:
+        yield
+    finally:
+        if gpu is not None and gpu.virtual:
+            attach("A100-80GB", quiet=True)
 
 
 def begin() -> int:
