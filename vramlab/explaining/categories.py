@@ -9,6 +9,7 @@ A snapshot says nothing about tensors. What can be told from stacks:
     activations          Python allocates it, and backward frees it; or it stays
     other tensors        what a module did not allocate, and outlives a backward pass: inputs,
                          parameters that the program creates itself, a list of losses
+    autocast's copies    of weights, which it keeps until it ends; told by C++ frames
     workspaces           cuBLAS's, by C++ frames or by a size that little else has
     temporaries          what is freed where it was allocated
 
@@ -40,6 +41,7 @@ class Category(StrEnum):
     STATES = "optimizer states"
     GRADIENTS = "gradients"
     ACTIVATIONS = "activations"
+    COPIES = "autocast's copies"
     WORKSPACES = "workspaces"
     OTHER = "other tensors"
     TEMPORARIES = "temporaries"
@@ -175,6 +177,8 @@ def category_of(life: Life, phases: Phases) -> Category:
     backward_frees = not stays and _is_freed_in_backward(life, phases)
     if stays and _is_workspace(life):
         return Category.WORKSPACES
+    if stays and _is_in(frames, ("at::autocast::cached_cast",)):
+        return Category.COPIES
     if any(_is(_OPTIMIZER, frame["filename"]) for frame in python):
         return Category.STATES if stays else Category.TEMPORARIES
     if _is_parameter(python):
@@ -207,7 +211,12 @@ def _is_parameter(frames: Frames) -> bool:
 def _is_workspace(life: Life) -> bool:
     if life.request_bytes == _WORKSPACE_BYTES:
         return True
-    return any(str(frame.get("name", "")).startswith(_WORKSPACE) for frame in life.frames)
+    return _is_in(life.frames, _WORKSPACE)
+
+
+def _is_in(frames: Frames, functions: tuple[str, ...]) -> bool:
+    """Whether C++ functions are in a stack."""
+    return any(str(frame.get("name", "")).startswith(functions) for frame in frames)
 
 
 def _in_module(python: Sequence[Mapping[str, Any]]) -> bool:

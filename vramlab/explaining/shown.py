@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from vramlab import catalogue
+from vramlab.explaining.categories import OLDER_LINE
 from vramlab.table import Table
 from vramlab.units import GIB, MIB, format_bytes
 
@@ -81,8 +82,8 @@ def _side_by_side(gpus: Sequence[tuple[str, GPUExplanation]]) -> Iterator[str | 
     )
     header = ("GPU", "allocated", "peak reserved", "retries", "")
     yield Table(f"GPUs side by side ({name})", header, rows)
-    sizes = [gpu.allocated_bytes for _, gpu in gpus]
-    mean_bytes = sum(sizes) / len(sizes)
+    sizes = [gpu.allocated_bytes for _, gpu in gpus if gpu.allocated_bytes]
+    mean_bytes = sum(sizes) / len(sizes) if sizes else 0
     if mean_bytes and max(sizes) >= _IMBALANCED * mean_bytes:
         fullest, _ = max(gpus, key=lambda each: each[1].allocated_bytes)
         yield (
@@ -105,17 +106,18 @@ def _times(count: int) -> str:
 
 
 def _gpu(gpu: GPUExplanation) -> Iterator[str | Table]:
-    yield from _headline(gpu) if gpu.events else _without_events(gpu)
+    yield from _without_events(gpu) if gpu.reserved_bytes and not gpu.outcomes else _headline(gpu)
     if not gpu.allocated_bytes:
         return
     name, unit = _unit(gpu.allocated_bytes)
     yield ""
     header: tuple[str, ...] = ("category", name, "blocks")
     yield Table("Allocated at that moment", header, _rows(gpu.categories, unit))
-    yield ""
-    lines = gpu.lines[:LINES_SHOWN]
-    header = ("line", name, "blocks", "category")
-    yield Table("Lines that allocated most", header, _rows(lines, unit, True))
+    if [share.name for share in gpu.lines] != [OLDER_LINE]:
+        yield ""
+        lines = gpu.lines[:LINES_SHOWN]
+        header = ("line", name, "blocks", "category")
+        yield Table("Lines that allocated most", header, _rows(lines, unit, True))
     for growth in gpu.growing[:LARGEST_LINES]:
         yield (
             f"Possible leak: {growth.line} allocated {growth.blocks} blocks that were never freed "
@@ -152,7 +154,7 @@ def _rows(
 def _without_events(gpu: GPUExplanation) -> Iterator[str]:
     free_bytes = gpu.unused_bytes
     yield (
-        f"cuda:{gpu.device}: the snapshot has no events, only what was there when it was written: "
+        f"cuda:{gpu.device}: no allocation was recorded, only what was there in the end: "
         f"{_gib(gpu.allocated_bytes)} allocated, {_gib(gpu.reserved_bytes)} reserved"
     )
     if free_bytes:
@@ -161,8 +163,8 @@ def _without_events(gpu: GPUExplanation) -> Iterator[str]:
             "unallocated"
         )
     yield (
-        "  to see lines and what would help, call torch.cuda.memory._record_memory_history() at "
-        "the start of the program"
+        "  to see how it came to that, and what would help, call "
+        "torch.cuda.memory._record_memory_history() at the start of the program"
     )
 
 
@@ -195,7 +197,7 @@ def _headline(gpu: GPUExplanation) -> Iterator[str]:
             )
         )
     elif not gpu.reserved_bytes:
-        yield f"cuda:{gpu.device}: nothing was allocated in {gpu.events} events"
+        yield f"cuda:{gpu.device}: nothing was allocated"
     else:
         share = gpu.unused_bytes / gpu.reserved_bytes
         yield f"cuda:{gpu.device}: peak allocated memory at {where}: {_gib(gpu.allocated_bytes)}"

@@ -321,6 +321,10 @@ def test_a_snapshot_without_events_says_what_to_do() -> None:
             Life(32 * MIB, 0, 5, [{"filename": "", "name": "at::cuda::getNewWorkspace()"}]),
             Category.WORKSPACES,
         ),
+        (
+            Life(1, 0, 5, [{"filename": "", "name": "at::autocast::cached_cast(...)"}, *stack(1)]),
+            Category.COPIES,
+        ),
         # No module's: it is freed after the backward pass that ends before event 8.
         (Life(1, 0, 5, stack(1, "train"), freed=9), Category.OTHER),
         (Life(1, 0, 5, stack(1, "train"), freed=7), Category.TEMPORARIES),
