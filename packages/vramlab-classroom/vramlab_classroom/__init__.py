@@ -1,6 +1,6 @@
 """Grading: the judge, and what stands behind `vramlab grade`.
 
-What judges one answer is told in `judge/`, and the walls around it in `sandbox/`. `nbgrader/` gets
+`judge/` explains how one answer is judged, `sandbox/` how it is isolated. `nbgrader/` gets
 nbgrader's notebooks and gradebook there and back. The rest is about a class, in `run/` unless it
 says otherwise:
 

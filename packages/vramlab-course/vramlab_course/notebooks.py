@@ -40,7 +40,7 @@ class Delivery:
     added: list[str] = field(default_factory=list)
     """That were not there."""
     updated: list[str] = field(default_factory=list)
-    """That nobody had written in."""
+    """Without changes by the learner."""
     kept: list[str] = field(default_factory=list)
     """That the learner has written in, and that have not changed since."""
     beside: list[str] = field(default_factory=list)

@@ -225,7 +225,7 @@ def test_no_name_leads_out_of_the_folder(desk: Desk) -> None:
     )
     for layout in Layout:
         left = _left(desk.collect(desk.zip(*names), layout=layout))
-        assert left["../../evil/02_pages_and_blocks.ipynb"].startswith("its name leads out")
+        assert left["../../evil/02_pages_and_blocks.ipynb"].startswith("its path leads out")
         desk.collect(desk.zip(*names), layout=layout, assignment=EXERCISE)
     outside = {path.name for path in desk.folder.iterdir()}
     assert outside <= {"submitted", "download.zip"}
@@ -245,8 +245,7 @@ def test_a_zip_within_and_names_without_letters_are_listed(desk: Desk) -> None:
     assert left == {
         "ada/work.zip": "it may hold notebooks: unpack it, and collect the folder",
         "???/02_pages_and_blocks.ipynb": "no id can be made of the student's name",
-        "x.ipynb": "it lies in no folder <student> or <student>/<assignment>, so nobody knows "
-        "whose it is",
+        "x.ipynb": "unknown student: it is not in a folder <student> or <student>/<assignment>",
     }
 
 

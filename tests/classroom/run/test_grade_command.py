@@ -165,7 +165,7 @@ def test_interrupted_it_ends_quietly_and_keeps_what_is_graded(
     ("words", "complaint"),
     [
         (["99"], "vramlab: there is no exercise '99'; there are 01_cuda_context, "),
-        (["03"], "vramlab: nobody has submitted 03_fragmentation_and_oom\n"),
+        (["03"], "vramlab: no submissions for 03_fragmentation_and_oom: collect them first, see "),
         (["--students", "adda"], "vramlab: no submission is of a student adda\n"),
         (
             ["--workers", "0"],

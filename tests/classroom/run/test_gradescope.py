@@ -164,11 +164,11 @@ def _problem(folder: Path) -> str:
 def test_a_folder_without_the_notebook_says_what_to_hand_in(tmp_path: Path) -> None:
     (tmp_path / "essay.pdf").write_text("")
     assert _problem(tmp_path) == (
-        "Hand in one notebook, 02_pages_and_blocks.ipynb; there is no notebook at all."
+        "Submit one notebook, 02_pages_and_blocks.ipynb; this submission contains no notebook."
     )
     for name in ("a.ipynb", "b.ipynb"):
         (tmp_path / name).write_text("{}")
-    assert _problem(tmp_path).endswith("there is 'a.ipynb', 'b.ipynb'.")
+    assert _problem(tmp_path).endswith("contains 'a.ipynb', 'b.ipynb'.")
     link = tmp_path / f"{EXERCISE}.ipynb"
     link.symlink_to("/etc/hostname")
     assert "link" in _problem(tmp_path)
@@ -206,7 +206,7 @@ def test_the_zip_has_what_gradescope_wants_and_no_solution(tmp_path: Path) -> No
 
 
 def test_without_a_lock_there_is_nothing_to_install(tmp_path: Path) -> None:
-    with pytest.raises(VramlabError, match=r"there is no .*requirements.txt"):
+    with pytest.raises(VramlabError, match=r"requirements.txt is missing"):
         autograder_zip(tmp_path, EXERCISE, "seed")
 
 

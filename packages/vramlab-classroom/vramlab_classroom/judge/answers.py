@@ -21,7 +21,7 @@ from functools import cache
 from IPython.core.inputtransformer2 import TransformerManager
 
 MAX_CELL_CHARACTERS = 200_000
-"""Nobody writes more into a cell; what a program has written there would take long to read."""
+"""Longest cell, in characters: people write less, and generated text would take long to read."""
 
 MAX_LINE_CHARACTERS = 80
 

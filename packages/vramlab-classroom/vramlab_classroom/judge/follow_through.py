@@ -93,7 +93,7 @@ def better_of(own: Verdict, following: Verdict, replaced: Sequence[str]) -> Verd
 
 
 def _standing_alone(name: str, source: str) -> str:
-    # One statement, so that whoever needs the name has the function, too.
+    # One statement, so that code that needs the name has the function, too.
     statement: Any = ast.parse(
         f"if True:\n"
         f"    def {_FACTORY}{name}():\n"

@@ -471,7 +471,7 @@ def reference(value: Any) -> weakref.ref[Any]:
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: who writes messages, writes them to nobody here."""
+    """Do nothing: messages are dropped."""
 
 
 class ProgressBar:
@@ -512,12 +512,12 @@ class Silent:
 
 
 class Logger:
-    """Be a logger that nobody reads."""
+    """Return a logger that drops its messages."""
 
     debug = info = warning = error = exception = critical = log = setLevel = nothing  # noqa: N815
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802
-        """Answer that nobody listens."""
+        """Return False: no handler listens."""
         return False
 
 

@@ -1,6 +1,6 @@
 """The hidden cases of a task: drawn until no mistake that has a name passes all of them.
 
-A mistake that is right in every case would earn the points, and nobody would be told.
+A mistake that is right in every case would earn the points, and its feedback would be lost.
 """
 
 from __future__ import annotations

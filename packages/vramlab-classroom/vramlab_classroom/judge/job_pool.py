@@ -63,7 +63,7 @@ KEPT_VARIABLES = (
 """The variables, by the beginnings of their names, that a pool shares with the judge."""
 
 CLOSING_SECONDS = 2
-"""A pool ends by itself when nobody can ask it any more; after this it is killed."""
+"""Grace period of a pool whose judge has ended; afterwards it is killed."""
 
 
 class JobPoolError(VramlabError):
@@ -144,7 +144,7 @@ class JobPool(Closing):
                 return {task: replies.found(reply[task]) for task in cells}
         except JobDied as death:
             if len(cells) > 1:
-                raise  # nobody knows whose cells it was
+                raise  # it is unknown whose cells it was
             return dict.fromkeys(cells, death.as_problem())
 
     def answers(
@@ -281,7 +281,7 @@ class _Server(Closing):
     def _start(self) -> _Started | _Forked:
         address = os.environ.get(warm_job_server.VARIABLE)
         if address and self._may_be_forked:
-            with contextlib.suppress(OSError):  # whoever gave them has ended
+            with contextlib.suppress(OSError):  # the process that sent them has ended
                 return _Forked(address, self._search_path)
         return _Started(self._command, self._search_path)
 

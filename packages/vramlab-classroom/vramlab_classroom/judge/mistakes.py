@@ -65,7 +65,7 @@ class Mistakes(tuple[Mistake, ...]):
     """The right answer, for naming mistakes only."""
 
     changed: tuple[Changed, ...] = ()
-    """Those that are told as data."""
+    """The mistakes that are sent as data."""
 
     def twofold(self) -> list[Twofold]:
         """Return what each pair of mistakes in `changed` leads to, both at once."""

@@ -1,7 +1,7 @@
 """What was measured, shared by judges of one machine: each case is measured by one of them.
 
 A folder that only they can read has a file for each case. It holds what is right, so no answer may
-see it: it lies outside of all sandboxes, and whoever made it removes it with the run.
+see it: it lies outside of all sandboxes, and the process that made it removes it with the run.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Grade(Enum):
     FAILED = "failed"
     UNANSWERED = "not answered yet"
     UNGRADED = "could not be graded"
-    """Nobody knows what the answer is worth. Never counted as zero: a human decides."""
+    """Could not be graded. Never counted as zero: a human decides."""
 
 
 @dataclass(frozen=True)

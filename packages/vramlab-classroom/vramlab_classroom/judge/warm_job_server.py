@@ -24,7 +24,7 @@ VARIABLE = "VRAMLAB_WARM_JOB_SERVER"
 
 
 class WarmJobServer(Closing):
-    """Gives pools to whoever connects to its `address`, and ends them when it is closed."""
+    """Gives pools to clients of its `address`, and ends them when it is closed."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Start the process; it imports while others go on.

@@ -21,16 +21,16 @@ from vramlab.errors import VramlabError
 from vramlab_classroom.run.submissions import MAX_NOTEBOOK_BYTES, TIMESTAMP, Refused, read_plainly
 
 MAX_ENTRIES = 200_000
-"""In a zip or folder. A class of 1,000 with 23 exercises hands in 23,000 notebooks."""
+"""In a zip or folder. A class of 1,000 with 23 exercises submits 23,000 notebooks."""
 
 _LIMIT = MAX_NOTEBOOK_BYTES
 _NOTEBOOK = ".ipynb"
 _ARCHIVES = (".zip", ".gz", ".tar", ".7z", ".rar")
 _NOT_SUBMITTED = frozenset({"__MACOSX", ".ipynb_checkpoints", ".git"})
-"""Folders that programs make beside what somebody hands in."""
+"""Folders that programs create next to a submission."""
 
 _NOT_WRITTEN = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
-"""Files that systems make in folders that somebody looks into."""
+"""Files that operating systems create in folders that are opened."""
 
 
 class UnusableParcelError(VramlabError):
@@ -76,7 +76,7 @@ class Parcel:
 
 @contextmanager
 def opened(source: Path) -> Iterator[list[Parcel]]:
-    """List the files that somebody handed in, in a folder or a zip, by place.
+    """List the submitted files in a folder or a zip, by place.
 
     They can be read as long as it is open.
 

@@ -1,4 +1,4 @@
-"""Takes in what was handed in elsewhere: a folder or zip becomes `autograder/submitted/`.
+"""Collects submissions from elsewhere: a folder or zip becomes `autograder/submitted/`.
 
 What is taken is written as nbgrader has it, `<student>/<assignment>/<assignment>.ipynb` with a
 `timestamp.txt`; all else is listed with its reason. A submission that is there already gives way
@@ -77,7 +77,7 @@ class HandedIn:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A notebook of which somebody is known to have handed it in."""
+    """A notebook whose student is known."""
 
     parcel: Parcel
     origin: Origin
@@ -104,7 +104,7 @@ def collect(
     Args:
         source: what an LMS gave for download, or a folder.
         destination: where they go.
-        layout: how it says who handed in what; found out by itself if None.
+        layout: how it names students and assignments; detected if None.
         assignment: what they are for. By default the names of files and folders say that; with
             it, a student's only notebook is taken whatever its name is.
         overwrite: take a submission even if the one that is there is not older.
@@ -129,12 +129,12 @@ def sort_out(
     layout: Layout | None = None,
     assignment: str | None = None,
 ) -> tuple[list[HandedIn], list[Item]]:
-    """Find out who handed in what.
+    """Find the student and assignment of each notebook.
 
     Args:
         parcels: everything in a folder or zip.
         known: names of the assignments there are.
-        layout: how it says who handed in what; found out by itself if None.
+        layout: how it names students and assignments; detected if None.
         assignment: what it is for; see `collect`.
 
     Returns:
@@ -144,7 +144,9 @@ def sort_out(
     notebooks = []
     for parcel in parcels:
         if parcel.leads_out:
-            items.append(_left(parcel, "its name leads out of the folder: somebody made it so"))
+            items.append(
+                _left(parcel, "its path leads out of the folder; ask the student for the notebook")
+            )
         elif parcel.is_archive:
             items.append(_left(parcel, "it may hold notebooks: unpack it, and collect the folder"))
         elif parcel.is_notebook:
@@ -178,10 +180,9 @@ def sort_out(
 
 
 _WHO = {
-    Layout.CANVAS: "its name is none that Canvas gives, so nobody knows whose it is",
-    Layout.MOODLE: "it is in no folder that Moodle makes, so nobody knows whose it is",
-    Layout.FOLDER: "it lies in no folder <student> or <student>/<assignment>, so nobody knows "
-    "whose it is",
+    Layout.CANVAS: "unknown student: its name is not one that Canvas gives",
+    Layout.MOODLE: "unknown student: it is not in a folder that Moodle creates",
+    Layout.FOLDER: "unknown student: it is not in a folder <student> or <student>/<assignment>",
 }
 _ONLY = "only .ipynb files are graded, so look at it yourself, or ask for a notebook"
 _CLASH = "two students would get the same id: rename one of the folders"
@@ -259,7 +260,7 @@ def _keys(title: str) -> Iterator[str]:
 
 
 def _newest(group: Sequence[_Candidate]) -> tuple[_Candidate | None, list[Item]]:
-    """Choose the one that was handed in last; None if nothing says which that is."""
+    """Choose the latest submission; None if that is unknown."""
     *others, last = sorted(group, key=lambda each: each.order)
     if others and others[-1].order == last.order and not _same(others[-1], last):
         reason = "there are several, and nothing says which of them is the last"
@@ -307,7 +308,7 @@ def _take(handed_in: HandedIn, destination: Destination, *, overwrite: bool) -> 
 
 
 def _stamp(handed_in: HandedIn, due: datetime | None) -> datetime:
-    """Return when it was handed in, UTC.
+    """Return when it was submitted, UTC.
 
     A download of an LMS has the times at which it was made. So what the LMS does not call late
     counts as handed in by the due date, and what it does as a second after that: late, and nobody
@@ -329,7 +330,7 @@ def _stamp(handed_in: HandedIn, due: datetime | None) -> datetime:
 
 
 def _there(submission: Submission) -> tuple[bytes, datetime | None] | None:
-    """Read what is there already, and when it was handed in; None if nothing is there."""
+    """Read the submission that was collected before, and its time; None without one."""
     from nbgrader.utils import parse_utc
 
     if not os.path.lexists(submission.folder):

@@ -120,7 +120,7 @@ def fill_canvas(scores: Sequence[Score], exported: str) -> Merged:
     columns = [column for column in table.columns if column in _CANVAS_STUDENT_COLUMNS]
     for assignment, of_assignment in _by_assignment(scores).items():
         if all(score.status is ScoreStatus.MISSING for score in of_assignment):
-            continue  # nobody has handed it in yet: no column, so no assignment, for it
+            continue  # no submission yet: no column, so no assignment, for it
         column = _find_column(table.columns, assignment)
         max_score = of_assignment[0].max_score
         for row in table.rows:

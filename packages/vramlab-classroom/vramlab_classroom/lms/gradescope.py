@@ -37,7 +37,7 @@ _WITHOUT_SCORE = (
 
 @dataclass(frozen=True)
 class AsNobody(LimitsOnly):
-    """A process with limits that is nobody's: it cannot read the seed, nor write results.
+    """A process with limits, as user nobody: it cannot read the seed, nor write results.
 
     For machines where nothing but one submission is graded, as root: containers of Gradescope.
     """
@@ -67,7 +67,7 @@ def mark_folder(folder: Path, assignment: str, seed: str) -> GradescopeOutcome:
     """Mark the one submission in a folder, in the best sandbox there is.
 
     Args:
-        folder: what a student handed in.
+        folder: the student's submission.
         assignment: name of the exercise.
         seed: decides the hidden cases.
     """
@@ -93,8 +93,8 @@ def _notebook(parcels: Sequence[Parcel], assignment: str) -> Parcel:
     for found in (named, notebooks):
         if len(found) == 1:
             return found[0]
-    names = ", ".join(ascii(str(parcel.path)) for parcel in notebooks[:5]) or "no notebook at all"
-    raise Refused(f"Hand in one notebook, {assignment}.ipynb; there is {names}.")
+    names = ", ".join(ascii(str(parcel.path)) for parcel in notebooks[:5]) or "no notebook"
+    raise Refused(f"Submit one notebook, {assignment}.ipynb; this submission contains {names}.")
 
 
 def _sandbox() -> Sandbox:

@@ -90,7 +90,7 @@ def autograder_zip(
     """
     lock = root / "requirements.txt"
     if not lock.is_file():
-        raise VramlabError(f"there is no {lock}, so nobody knows what to install")
+        raise VramlabError(f"{lock} is missing: run the command in the course's folder")
     index = f"export PIP_EXTRA_INDEX_URL={shlex.quote(index_url)}\n" if index_url else ""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,4 +1,4 @@
-"""Who handed in a file, by the names that learning management systems give to files.
+"""Find a file's student, by the names that learning management systems give to files.
 
 Sources: Canvas, lib/content_zipper.rb of instructure/canvas-lms: `NAME[_LATE]_USER_FILE_TITLE`, or
 `[LATE_]anon_CODE_FILE_TITLE` where students are anonymous. Moodle, mod/assign/locallib.php of
@@ -26,7 +26,7 @@ _MOODLE = re.compile(r"(?P<name>[^_]+)_(?P<number>[0-9]+)_assignsubmission_file_
 
 
 class Layout(Enum):
-    """How a download says who handed in what."""
+    """How a download names students and assignments."""
 
     CANVAS = "canvas"
     MOODLE = "moodle"
@@ -57,7 +57,7 @@ class Origin:
     """The LMS says that it is late."""
 
     order: int = 0
-    """What was handed in later has a higher one, where names say so."""
+    """Higher for later submissions, if names say so."""
 
 
 def find_layout(paths: Sequence[PurePosixPath]) -> Layout:
@@ -76,7 +76,7 @@ def find_layout(paths: Sequence[PurePosixPath]) -> Layout:
 def find_origins(
     paths: Sequence[PurePosixPath], layout: Layout, known: Collection[str]
 ) -> list[Origin | None]:
-    """Return who handed in each of some notebooks; None where the name does not say.
+    """Return the student of each notebook; None if its name does not say.
 
     Args:
         paths: of the notebooks in a download.

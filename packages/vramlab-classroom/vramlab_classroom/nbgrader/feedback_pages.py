@@ -26,7 +26,7 @@ NO_SCORE = "not graded"
 
 
 class GetScores(GetGrades):  # type: ignore[misc]
-    """Puts scores into a notebook; where there is none, None instead of nbgrader's zero."""
+    """Puts scores into a notebook; a missing score is None, instead of nbgrader's zero."""
 
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
         """Add the scores of the graded cells, and their sum if all of them have one."""

@@ -1,8 +1,8 @@
 """What being late costs: nbgrader's late submission plugin for this course.
 
 nbgrader knows a deadline when the assignment's due date is set in the formgrader, and a
-submission's time from its `timestamp.txt`; without either nobody is late. An extension given to a
-student moves the deadline. Settings: `LatePenalty` in autograder/nbgrader_config.py.
+submission's time from its `timestamp.txt`; without either, no submission is late. An extension
+given to a student moves the deadline. Settings: `LatePenalty` in autograder/nbgrader_config.py.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class SaveGrades(SaveAutoGrades):  # type: ignore[misc]
     """Saves the scores; leaves open, for a human, what could not be graded."""
 
     def preprocess(self, nb: Notebook, resources: Resources) -> tuple[Notebook, Resources]:
-        """Save the score of every test cell, and a comment where there is none."""
+        """Save the score of every test cell, or a comment if there is no score."""
         nb, resources = super().preprocess(nb, resources)
         where = resources["nbgrader"]
         place = (where["notebook"], where["assignment"], where["student"])

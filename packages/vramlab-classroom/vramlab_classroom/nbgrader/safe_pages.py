@@ -1,4 +1,4 @@
-"""Keeps what a learner wrote in Markdown from running in the page of whoever grades it.
+"""Keeps what a learner wrote in Markdown from running in the grader's page.
 
 Markdown may hold HTML, and nbgrader's pages (feedback, formgrader) take it over as it is. The
 formgrader is served by the teacher's own Jupyter server, so a `<script>` in a submission could do

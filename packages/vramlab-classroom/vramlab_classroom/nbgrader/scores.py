@@ -77,7 +77,7 @@ class Score:
     """In the order of the assignment."""
 
     submitted: datetime | None = None
-    """UTC. None if nothing was submitted, or nobody knows when."""
+    """UTC. None if nothing was submitted, or the time is unknown."""
 
     seconds_late: float = 0
     late_penalty: float = 0

@@ -1,6 +1,6 @@
 """Scores as CSV, for spreadsheets and programs: one line for each student and assignment.
 
-A score that nobody could give is an empty field, and the column `reason` says why; it is never 0.
+A missing score is an empty field, and the column `reason` says why; it is never 0.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ _SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True)
 class Message:
-    """What some wrong answers to a task were told."""
+    """A feedback message that several wrong answers to a task got."""
 
     text: str
-    """As one of them was told it; numbers may differ."""
+    """The text that one of them got; numbers may differ."""
 
     count: int
     student: str
@@ -60,13 +60,13 @@ class TaskReport:
     """How many students got what, by `OUTCOMES`; only what occurs."""
 
     messages: tuple[Message, ...]
-    """What wrong answers were told, the most frequent first."""
+    """Feedback that wrong answers got, the most frequent first."""
 
     other_messages: int
-    """How many wrong answers were told something else."""
+    """Number of wrong answers with other feedback."""
 
     board: Board | None = None
-    """Of a workshop, if somebody has solved it."""
+    """Of a workshop, if a student has solved it."""
 
     is_core: bool = False
     """Whether the exercise marks it as one of its core tasks."""
@@ -180,7 +180,7 @@ def _core_tasks(assignment: str) -> tuple[str, ...]:
 
 
 class _WrongAnswers:
-    """The wrong answers to a task, by what they were told."""
+    """The wrong answers to a task, by the feedback they got."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -195,7 +195,7 @@ class _WrongAnswers:
             self._examples[kind] = Message(verdict.message, 0, marked.student, answer)
 
     def messages(self) -> tuple[list[Message], int]:
-        """Return the most frequent, and how many answers were told something else."""
+        """Return the most frequent feedback, and the number of answers with other feedback."""
         common = self._counts.most_common(MOST_MESSAGES)
         messages = [replace(self._examples[kind], count=count) for kind, count in common]
         return messages, self._counts.total() - sum(count for _, count in common)
@@ -306,7 +306,7 @@ def _overview(report: ClassReport) -> Iterator[str]:
 
 
 def _task_lines(task: TaskReport) -> Iterator[str]:
-    success = "nobody has a score yet" if task.success is None else f"{task.success:.0%} solved it"
+    success = "no scores yet" if task.success is None else f"{task.success:.0%} solved it"
     yield f"{task.title} ({number(task.max_score)} points): {success}"
     yield from _bars(tuple(task.outcomes.items()))
     for message in task.messages:

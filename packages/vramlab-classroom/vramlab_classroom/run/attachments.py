@@ -1,4 +1,4 @@
-"""Files that were handed in beside the notebook: copied for whoever looks at the submission.
+"""Files that were submitted next to the notebook: copied for the human who reads the submission.
 
 Grading needs none of them. nbgrader copies whatever lies in a submission's folder, and what its
 links lead to; here no link is followed, and the number of files and their size have limits.

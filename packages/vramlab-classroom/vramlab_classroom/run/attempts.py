@@ -1,6 +1,6 @@
 """Several attempts: of each task the best counts, and later ones cost some of what they earn.
 
-Off by default: then the submission that was handed in last counts, and nothing else. An attempt is
+Off by default: then the latest submission counts, and nothing else. An attempt is
 a notebook that was graded; which ones there were is in the journal.
 """
 
@@ -41,7 +41,7 @@ class Attempts(Configurable):
         """Return a marked submission with the best verdict of all attempts on each task.
 
         Args:
-            marked: the submission that was handed in last.
+            marked: the latest submission.
             attempts: all that were graded, it included, in order.
         """
         read = [each for each in attempts if not each.problem]

@@ -98,7 +98,7 @@ class Book(Closing):
             return released_cells(self._gradebook, assignment, assignment)
 
     def due_date(self, assignment: str) -> datetime | None:
-        """Return when an assignment is due, in UTC; None if nobody has said."""
+        """Return when an assignment is due, in UTC; None without a due date."""
         with self._told(), self._one_transaction():
             due: datetime | None = self._gradebook.find_assignment(assignment).duedate
             return due
@@ -115,7 +115,7 @@ class Book(Closing):
             return ungraded(self._gradebook, assignment)
 
     def attachments(self, submission: Submission) -> Attachments:
-        """List what was handed in beside the notebook."""
+        """List the files submitted next to the notebook."""
         return find_attachments(
             submission.folder, CourseDirectory(config=self._course.config).ignore
         )
@@ -127,8 +127,8 @@ class Book(Closing):
 
         Args:
             marked: the submission.
-            timestamp: when it was handed in; None if nobody knows.
-            attachments: what was handed in beside the notebook.
+            timestamp: when it was submitted; None if unknown.
+            attachments: files submitted next to the notebook.
 
         Returns:
             What of the attachments was left out.

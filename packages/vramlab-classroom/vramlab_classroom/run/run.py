@@ -417,9 +417,9 @@ class _Run:
         self._progress.add(graded=True, needs_human=step.needs_human)
 
     def _where(self, step: _Step) -> str:
-        """Say into which gradebook something was entered, as handed in when, if late, with what.
+        """Identify an entry: gradebook, time of submission, lateness, attachments.
 
-        Of a submission for which any of it has changed, the marking is entered once more.
+        If any of it changes, the marking is entered again.
         """
         # A course may be moved, with a gradebook that lies in it.
         book = self._book.name.replace(f"{self._course.root}/", "")

@@ -31,7 +31,7 @@ class Refused(VramlabError):
 
 @dataclass(frozen=True)
 class Submission:
-    """A folder that a student handed in."""
+    """A folder that a student submitted."""
 
     student: str
     assignment: str
@@ -52,7 +52,7 @@ class Submission:
             raise Refused(f"There is no notebook {name}{there}.") from None
 
     def timestamp(self) -> str | None:
-        """Read when it was handed in, as nbgrader wrote it; None if nobody did.
+        """Read the time of submission that nbgrader wrote; None without one.
 
         Raises:
             Refused: the file is nothing that should be read, or holds no time.
@@ -66,7 +66,9 @@ class Submission:
         except FileNotFoundError:
             return None
         except (ValueError, OverflowError):
-            raise Refused(f"{TIMESTAMP} holds no time, so nobody knows if it was late.") from None
+            raise Refused(
+                f"{TIMESTAMP} holds no time, so lateness is unknown: correct or delete the file."
+            ) from None
         return text or None
 
 
@@ -81,7 +83,7 @@ class Stray:
 def find_submissions(
     submitted: Path, known: Collection[str]
 ) -> tuple[list[Submission], list[Stray]]:
-    """Find everything that was handed in.
+    """Find all submissions.
 
     Args:
         submitted: the folder with `<student>/<assignment>/`.
@@ -127,7 +129,9 @@ def select(
     chosen = [each for each in submissions if not assignments or each.assignment in assignments]
     for name in assignments:
         if not any(each.assignment == name for each in chosen):
-            raise VramlabError(f"nobody has submitted {name}")
+            raise VramlabError(
+                f"no submissions for {name}: collect them first, see vramlab collect --help"
+            )
     for pattern in students:
         if not any(_matches(each, pattern) for each in chosen):
             raise VramlabError(f"no submission is of a student {pattern}")
@@ -157,7 +161,7 @@ def read_plainly(folder: Path, name: str, limit_bytes: int) -> bytes:
     """
     if folder.is_symlink():
         raise Refused("Its folder is a link to somewhere else.")
-    # O_NONBLOCK: a pipe that nobody writes into would be waited for.
+    # O_NONBLOCK: otherwise opening a pipe without a writer blocks.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         file = os.open(folder / name, flags)

@@ -34,7 +34,7 @@ from vramlab_classroom.sandbox.bubblewrap import Sandbox, SandboxError
 
 READ_CPU_SECONDS = 20
 READ_REPLY_BYTES = 64 * MIB
-"""JSON writes a character with up to twelve, and all sources once more as answers."""
+"""JSON writes a character with up to twelve, and repeats all sources as answers."""
 
 PAGE_CPU_SECONDS = 30
 PAGE_REPLY_BYTES = 64 * MIB
@@ -204,7 +204,7 @@ def _verdict(
         return judge.judge(exercise, task, read["cells"][task], read["rights"], right)
 
     verdict = judged()
-    # Once more, where it is no fault of the answer: the machine may have been short of memory.
+    # Try again if it is not the answer's fault: the machine may have been short of memory.
     return judged() if verdict.grade is Grade.UNGRADED else verdict
 
 

@@ -1,1 +1,1 @@
-"""Walls around code that nobody trusts."""
+"""Sandboxes for untrusted code."""

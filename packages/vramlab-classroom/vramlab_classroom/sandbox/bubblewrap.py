@@ -59,7 +59,7 @@ COUNTING_KERNEL = (5, 14)
 """From this Linux on, processes are counted per user namespace; before, all that a user has."""
 
 NAMELESS_USERS = range(61184, 65520)
-"""Source: systemd's `DynamicUser=`, which takes these for services, since nobody has them."""
+"""Source: systemd's `DynamicUser=`, which takes these for services, since no user has them."""
 
 _ALL_FILES = (
     "an answer could read and change every file that you can: the gradebook, other submissions, "

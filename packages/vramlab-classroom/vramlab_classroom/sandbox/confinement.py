@@ -88,7 +88,7 @@ def is_spoiled() -> bool:
     """Return whether a job has left more in the temporary folder than what is easily removed.
 
     Empty folders, which torch leaves, and empty files are removed. Anything else was made by code
-    that broke out of its language; it may be nested without end, so nobody should go into it.
+    that broke out of its language; it may be nested without end, so it should not be walked.
     """
     try:
         for entry in _temporary_entries():
@@ -123,7 +123,7 @@ def _kill(process: int) -> None:
 
 
 def _children() -> list[int]:
-    """List the processes whose parent this one is, ended ones that nobody waited for included."""
+    """List the processes whose parent this one is, ended ones without a wait included."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children")
     return list(map(int, listed.read_text().split())) if listed.exists() else []
 

@@ -15,7 +15,7 @@ def write_frame(descriptor: int, payload: bytes | bytearray | memoryview) -> Non
     """Write one message.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
+        BrokenPipeError: the reader has closed the pipe.
     """
     for part in (LENGTH.pack(len(payload)), payload):
         rest = memoryview(part)

@@ -89,7 +89,7 @@ class JobSpec:
 
 
 def _limit(what: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit, or leave a lower one as it is: whoever started us may have set it."""
+    """Set a limit, or leave a lower one as it is: our parent may have set it."""
     _, ceiling = resource.getrlimit(what)
     wanted = (soft, soft if hard is None else hard)
     if ceiling != resource.RLIM_INFINITY:

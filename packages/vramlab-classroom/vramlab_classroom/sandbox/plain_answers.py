@@ -9,7 +9,7 @@ likes: all that comes out is one value per call, as data, which the judge compar
 
 An answer's statements at the top level run one by one. What fails, or takes long, is left out: a
 plot, an experiment or a check that serves the notebook costs no points. If the answer misses what
-such a statement should have given, that failure is what it is told.
+such a statement should have given, that failure is reported.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class _End:
 
 
 class _JudgeGone(Exception):
-    """Nobody waits for the job any more."""
+    """The judge no longer waits for the job."""
 
 
 class _GivenUp(Exception):
@@ -84,7 +84,7 @@ def _nothing(asked: Mapping[str, Any]) -> None:
 
 
 def serve(replies: int, run: Run, prepare: Callable[[Mapping[str, Any]], None] = _nothing) -> None:
-    """Do what is asked for on stdin, until there is nobody any more who asks.
+    """Serve requests from stdin until it is closed.
 
     Args:
         replies: the open file for replies.

@@ -112,7 +112,7 @@ class ToldStages:
         self._step = step
 
     def stage_begins(self, name: str) -> None:
-        """Tell which stage it is."""
+        """Show the stage that begins."""
         self._step.tell(name)
 
     def stage_ended(self, measurement: StageMeasurement) -> None:

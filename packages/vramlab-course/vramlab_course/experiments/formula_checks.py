@@ -36,7 +36,7 @@ def check_formulas(tell: Callable[[str], None] = lambda words: None) -> list[For
     """Run every experiment as published, on virtual GPUs; leave out those that predict no memory.
 
     Args:
-        tell: is told which experiment runs.
+        tell: called with the experiment that runs.
     """
     checks = []
     for name in registry.names():

@@ -37,7 +37,7 @@ class FigureVerdict(Enum):
     OTHER_CONDITIONS = "other conditions"
     """It was measured here under conditions for which it was not published."""
     UNEXPLAINED = "unexplained"
-    """They differ, and nobody knows why."""
+    """They differ, for an unknown reason."""
 
 
 @dataclass(frozen=True)

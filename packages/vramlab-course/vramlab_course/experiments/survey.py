@@ -102,7 +102,7 @@ def survey(
 
     Args:
         names: of the experiments; all by default, and then figures without one are listed too.
-        tell: is told how far it is before each experiment, such as "3 of 20, three-linear".
+        tell: called with the progress before each experiment, such as "3 of 20, three-linear".
     """
     found: dict[str, list[Finding]] = {}
     chosen = map(registry.get, registry.names() if names is None else names)

@@ -373,7 +373,7 @@ def _not_as_published(here: GPUEnvironment) -> str:
 
 
 def _summary_findings(stats: dict[str, int], note: str) -> list[Finding]:
-    """Hold every number of the published summary against torch.cuda.memory_stats()."""
+    """Compare every number of the published summary with torch.cuda.memory_stats()."""
     published = figure("fp16-linear-memory-summary")
     findings = []
     for row, pools in published.value.items():

@@ -184,7 +184,7 @@ class Bert:
     ) -> int:
         """Return what `model(tokens).last_hidden_state.sum()` leaves: activations and the loss.
 
-        Nobody holds the outputs, so the last layer norm's and the pooler's are gone.
+        No variable refers to the outputs, so the last layer norm's and the pooler's are gone.
         """
         return (
             self.forward_bytes(batch, sequence, train=train, attention=attention)

@@ -37,7 +37,7 @@ class FloatFormat:
     finite: bool = False
     """The largest exponent is used for numbers too: there is no infinity."""
     has_nan: bool = True
-    """All ones in exponent and fraction is nan, also where there is no infinity."""
+    """All ones in exponent and fraction is nan, also in formats without infinity."""
 
     @property
     def bits(self) -> int:
@@ -139,7 +139,7 @@ def store(number: float, form: FloatFormat) -> Stored:
 
 
 def _too_large(form: FloatFormat, sign: str) -> Stored:
-    """Infinity, or the largest number where there is none."""
+    """Infinity, or the largest number in formats without infinity."""
     if form.finite:
         pattern = "1" * (form.bits - 2) + ("0" if form.has_nan else "1")
         return Stored(form, sign + pattern, _signed(sign, form.largest))

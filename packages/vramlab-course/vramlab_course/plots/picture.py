@@ -29,7 +29,7 @@ SHOWN_DPI = 100
 PIXELS_PER_SHOWN_PIXEL = 2
 """Pictures are rendered finer than they are shown, to be sharp on dense screens."""
 NARROWEST_PX = 600
-"""Where there is less room, a picture is scrolled: smaller, nobody could read it."""
+"""Where there is less room, a picture is scrolled: smaller, it would be unreadable."""
 
 
 class Picture(Figure):

@@ -91,7 +91,7 @@ def is_told(language: str) -> bool:
 
 @cache
 def font_family(language: str) -> str | None:
-    """Find the family of a font for a language; None for English, and where there is none."""
+    """Find the family of a font for a language; None for English, and if none is installed."""
     letters = _LETTERS.get(language)
     if letters is None:
         return None

@@ -1,4 +1,4 @@
-"""What somebody has built, as it ran: what it did, and below it what it held, against a target."""
+"""Draw how a learner's program ran: what it did, and below it what it held, against a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models built on the host for their memory alone: nobody draws the numbers of their weights."""
+"""Models built on the host for their memory alone: their weights are not initialized."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnfilledWeights(TorchFunctionMode):
 
     Layers are the same in shape, order and ties, and so is what they take when they are moved to a
     GPU; buffers and what is set to a constant keep their numbers. On a GPU everything is filled,
-    since that may take memory. For models whose outputs nobody reads::
+    since that may take memory. For models whose outputs are not read::
 
         with UnfilledWeights():
             model = BertModel(config)

@@ -1,6 +1,6 @@
 """How what learners build is judged: the trial of every `Workshop`.
 
-A `Repair` whose limit is a target: nobody keeps the program to it, so the run goes to its end and
+A `Repair` whose limit is a target: the program is not stopped there, so the run goes to its end and
 can be drawn, and what is above the target is named. Besides, there is a target in steps.
 
     trial=Building(

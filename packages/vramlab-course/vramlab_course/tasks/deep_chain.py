@@ -35,7 +35,7 @@ def training(
         own: gives the weights that are right, and the limit.
         room_bytes: what may be reserved beyond what our own program does.
         same: how far a weight may be off.
-        question: to somebody whose program has run out of memory.
+        question: for a reader whose program has run out of memory.
         batches_per_step: how many programs have to load for each of their `steps`.
     """
 

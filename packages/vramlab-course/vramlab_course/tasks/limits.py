@@ -48,7 +48,7 @@ def limited(limits_bytes: Sequence[int]) -> Iterator[None]:
 
 @dataclass
 class Peaks:
-    """The peaks of one GPU, whoever has reset PyTorch's counters meanwhile."""
+    """The peaks of one GPU, also if PyTorch's counters were reset meanwhile."""
 
     index: int
     noted_allocated_bytes: int = 0

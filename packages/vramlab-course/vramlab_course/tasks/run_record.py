@@ -61,7 +61,7 @@ class RecordedBlock:
 
 @dataclass
 class RunRecord:
-    """What a program has done so far; empty where nobody has looked."""
+    """What a program has done so far; empty unless it was recorded."""
 
     steps: list[RecordedStep] = field(default_factory=list)
     """The operators that compute or copy something, in order."""

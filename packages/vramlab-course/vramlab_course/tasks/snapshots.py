@@ -1,4 +1,4 @@
-"""Snapshots of programs that nobody is told about: what several tasks diagnose.
+"""Snapshots of programs that learners do not see: what several tasks diagnose.
 
 The evidence is the history of a snapshot of PyTorch, without names: which blocks came and went.
 """

@@ -29,7 +29,7 @@ class CatalogueEntry:
 
     Attributes:
         text: the English.
-        translation: '' where there is none yet.
+        translation: '' if missing.
         is_stale: whether the English has changed since it was translated.
     """
 
@@ -56,7 +56,7 @@ def path_of(notebook: str, language: str) -> Path:
 
 
 def read(path: Path) -> list[CatalogueEntry]:
-    """Read the entries of a PO file, in their order; none where there is no file.
+    """Read the entries of a PO file, in their order; none if the file is missing.
 
     Raises:
         ModuleNotFoundError: Babel is not installed.

@@ -19,7 +19,7 @@ def languages() -> list[str]:
 
 
 def language_of(folder: Path) -> str:
-    """Tell the language of a learner's folder; English where nobody has chosen one."""
+    """Return the language of a learner's folder; English by default."""
     try:
         chosen = (folder / _FILE).read_text(encoding="utf-8").strip()
     except OSError:

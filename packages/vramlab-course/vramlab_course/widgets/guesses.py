@@ -133,7 +133,7 @@ def likely_mistake(
         guess: what was predicted.
         measured_value: in bytes, or the number where something is counted.
         mistakes: of this question; they come before those that are common to all.
-        counters: what may have been taken for the answer; None where there is no GPU.
+        counters: what may have been taken for the answer; None without a GPU.
     """
     unit_bytes = UNITS[guess.unit]
     measured = Decimal(str(measured_value)) / unit_bytes

@@ -14,9 +14,9 @@ def in_a_kernel() -> Any | None:
 
 
 def person_runs(shell: Any) -> bool:
-    """Return whether the cell that runs now was sent by somebody who can be asked for input.
+    """Return whether the running cell was sent by a person, who can be asked for input.
 
-    Programs that run notebooks, as nbclient, nbconvert and nbgrader do, say that nobody can be.
+    Programs that run notebooks, as nbclient, nbconvert and nbgrader do, say that they cannot.
     """
     request = shell.kernel.get_parent("shell")
     return bool(request.get("content", {}).get("allow_stdin"))
@@ -29,7 +29,7 @@ def is_here() -> bool:
 
 
 def display_bundle(box: Any, html: str, text: str, **options: Any) -> dict[str, Any]:
-    """Make what a cell displays: a live widget, and what stands for it where there is none.
+    """Make what a cell displays: a live widget, and its replacement elsewhere.
 
     A program that runs a notebook gets no widget: its page could not show one without a kernel.
 

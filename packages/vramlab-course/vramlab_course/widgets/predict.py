@@ -73,7 +73,7 @@ class Prediction:
         commit_button: the ipywidgets button that commits what is in it.
         hint_button: the one that shows the next hint.
         skip_button: the one that goes without a prediction.
-        message: the ipywidgets element that tells what became of it.
+        message: the ipywidgets element that shows the result.
         guess: what the learner committed to, or None.
         is_skipped: whether the learner chose to go without.
     """

@@ -71,7 +71,7 @@ class PredictionRecord:
         self.path = path
 
     def outcomes(self) -> list[PredictionOutcome]:
-        """Read the file: nothing where there is none.
+        """Read the file: empty if it is missing.
 
         Raises:
             OSError: it cannot be read.
@@ -80,7 +80,7 @@ class PredictionRecord:
         return self._read()[0]
 
     def solved_tasks(self) -> list[SolvedTask]:
-        """Read which tasks were solved: none where there is no file.
+        """Read which tasks were solved: none if the file is missing.
 
         Raises:
             OSError: it cannot be read.
@@ -98,9 +98,9 @@ class PredictionRecord:
         return _parse(text, self.path)
 
     def add(self, outcome: PredictionOutcome) -> str:
-        """Write an outcome down, unless its question has one, and tell how things stand.
+        """Save an outcome, unless its question has one, and return the points so far.
 
-        A file that is broken is renamed, and a new one begun. What cannot be written is told.
+        A file that is broken is renamed, and a new one begun. What cannot be written is reported.
         """
         try:
             known, solved, told = self._known()
@@ -113,10 +113,10 @@ class PredictionRecord:
         return _so_far([*known, outcome]) + told
 
     def add_solved(self, exercise: str, task: str) -> str:
-        """Write down that a task is solved, unless that is known, and tell what went wrong.
+        """Save that a task is solved, and return the problem if that failed.
 
         Returns:
-            '', or what is to be told: the file could not be written, or was broken and renamed.
+            '', or the message to show: the file could not be written, or was broken and renamed.
         """
         try:
             known, solved, told = self._known()
@@ -194,7 +194,7 @@ class BrokenRecord(ValueError):
 
 
 def own_record() -> PredictionRecord:
-    """Return the record of whoever runs this, in the folder that the system has for such data."""
+    """Return the record of the current user, in the folder that the system has for such data."""
     folder = platformdirs.user_data_path("vramlab", appauthor=False)
     return PredictionRecord(folder / "predictions.json")
 

@@ -44,7 +44,7 @@ class MeasuredOptimizer:
 
     @property
     def step_extra_bytes(self) -> int:
-        """What a step takes while it runs and gives back; the states are there already."""
+        """What a step allocates and frees again; the states exist already."""
         step = self.second_step
         return step.peak_allocated_bytes - step.allocated_before_bytes
 

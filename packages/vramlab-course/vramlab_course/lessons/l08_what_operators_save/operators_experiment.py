@@ -194,7 +194,7 @@ def saved_by_operator(name: str, dtype: torch.dtype = torch.float32) -> SavedTen
 
 
 def _run(function: Callable[..., Tensor], leaves: Inputs) -> Tensor:
-    """Apply an operator to tensors that nobody else holds, and add up what comes out.
+    """Apply an operator to tensors without other references, and add up what comes out.
 
     A sum keeps nothing. So what is allocated afterwards is what the operator holds on to, and a
     number.

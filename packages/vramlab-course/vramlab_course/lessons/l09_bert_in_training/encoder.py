@@ -92,9 +92,9 @@ class Outputs:
     last: Tensor
     """The last layer's output (B, S, W)."""
     hidden_states: list[Tensor]
-    """The input and every layer's output; empty if nobody asked."""
+    """The input and every layer's output; empty unless requested."""
     attention_weights: list[Tensor]
-    """Of every layer, (B, H, S, S); empty if nobody asked, or with sdpa."""
+    """Of every layer, (B, H, S, S); empty unless requested, or with sdpa."""
 
 
 class Encoder(nn.Module):

@@ -130,7 +130,7 @@ class LoopRun:
     peak_bytes: int
     """Peak of allocated memory while it ran."""
     left_over: bool
-    """Whether gradients were still there at the end, for whoever steps next."""
+    """Whether gradients were still there at the end, for the next step."""
 
     def table(self, caption: str) -> Table:
         """Return the weights, a row for each optimizer step, and other findings."""

@@ -44,7 +44,7 @@ STRATEGIES: dict[str, Callable[[int, int], Schedule]] = {
 """Schedules by name, from the length of the chain and the number of slots (or segments)."""
 
 WITH_SLOTS = ("segments", "Revolve")
-"""The strategies that are told a number of slots (or segments)."""
+"""The strategies with a number of slots (or segments)."""
 
 GPU = "A100-40GB"
 BATCH, WIDTH = 8192, 256

@@ -73,7 +73,7 @@ class LoneStage:
         )  # on the host: the loss needs none
 
     def _example(self, width: int, needs_gradient: bool) -> Tensor:
-        """What shapes are told by, without taking memory."""
+        """Tensors that have a shape and take no memory."""
         example = torch.empty(self._stage.pipeline.rows, width, device="meta")
         return example.requires_grad_(needs_gradient)
 

@@ -14,7 +14,7 @@ _MOST = 8
 _LEFT_IN, _TOP_IN = 1.5, 0.55
 _HEIGHT_IN = 0.44
 _LOOKS = tuple(tints_of(Category.ACTIVATIONS, [str(block) for block in range(_MOST)]).values())
-"""Keys and values are activations, whoever's they are."""
+"""Keys and values are activations, whichever rank they come from."""
 
 
 def draw_ring_turns(turns: Sequence[Sequence[int]], block_bytes: int, *, title: str) -> Picture:

@@ -31,7 +31,7 @@ class PagedCache:
 
     Attributes:
         slots: all pages, in one tensor (layers, 2, pages, tokens, heads, head size).
-        free: numbers of the pages that nobody holds; the next one last.
+        free: numbers of the free pages; the next one last.
         tables: pages of each request, in the order of its text.
         lengths: tokens of each request.
         holders: how many requests hold each page.
@@ -61,7 +61,7 @@ class PagedCache:
 
     @property
     def used_pages(self) -> int:
-        """How many pages somebody holds."""
+        """Number of pages in use."""
         return len(self.holders) - len(self.free)
 
     def grow(self, request: str, tokens: int) -> None:

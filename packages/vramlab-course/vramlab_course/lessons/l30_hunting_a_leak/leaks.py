@@ -1,4 +1,4 @@
-"""A small training, and lines that somebody has added to it: what lesson 30 hunts.
+"""A small training, and lines added to it that leak: what lesson 30 hunts.
 
     training = LeakyTraining("checks")
     training.step()              # holds more after every step
