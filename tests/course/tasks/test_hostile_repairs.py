@@ -189,10 +189,10 @@ def _layers_left_out(model: Any, shard: Any) -> None:
         ("17 train_step", _layers_twice_by_functions, "it recomputes layers"),
         ("19 train_step", _memory_alone, "GPU 1 has computed only 0% of its fraction"),
         ("21 feed_forward", _one_gpu_by_halves, "GPU 1 computes 0% of its half"),
-        ("20 shard", _fewer_layers, "has other modules or parameters than it had"),
-        ("20 shard", _another_precision, "A policy of precision or offloading"),
-        ("20 shard", _layers_on_the_host, "A policy of precision or offloading"),
-        ("20 shard", _layers_left_out, "A hook of yours, or a forward|no gradient"),
+        ("20 shard", _fewer_layers, "has different modules or parameters"),
+        ("20 shard", _another_precision, "A precision policy, an offload policy"),
+        ("20 shard", _layers_on_the_host, "A precision policy, an offload policy"),
+        ("20 shard", _layers_left_out, "A hook, or a forward|no gradient"),
     ],
 )
 def test_no_cheat_of_a_task_passes(name: str, program: Any, says: str) -> None:

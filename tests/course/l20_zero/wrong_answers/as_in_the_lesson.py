@@ -1,7 +1,7 @@
 """The lesson's own cell: pairs of what the model is made of, its stack of layers among them.
 
 loses: shard
-says: How many layers are gathered at a time
+says: How many layers are gathered at the same time
 """
 
 

@@ -1,7 +1,7 @@
 """Shards the model before its layers.
 
 loses: shard
-says: A module is sharded whose parameters are sharded already
+says: whose parameters are sharded already
 """
 
 

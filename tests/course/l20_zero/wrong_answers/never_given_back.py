@@ -1,7 +1,7 @@
 """Layer by layer, but what is gathered stays until backward.
 
 loses: shard
-says: How many layers are gathered at a time
+says: How many layers are gathered at the same time
 """
 
 

@@ -1,7 +1,7 @@
 """The model as it was given: all parameters are one group.
 
 loses: shard
-says: How many layers are gathered at a time
+says: How many layers are gathered at the same time
 """
 
 

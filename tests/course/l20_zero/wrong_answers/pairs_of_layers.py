@@ -1,7 +1,7 @@
 """The lesson's own cell, on the stack of layers: two are gathered at a time.
 
 loses: shard
-says: How many layers are gathered at a time
+says: How many layers are gathered at the same time
 """
 
 

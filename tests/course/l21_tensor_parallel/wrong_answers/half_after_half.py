@@ -1,7 +1,7 @@
 """Computes both halves on one GPU, one after the other.
 
 loses: feed_forward
-says: Each shall hold half of both matrices at once
+says: half of both matrices at the same time
 """
 
 

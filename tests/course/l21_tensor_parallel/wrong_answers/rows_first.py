@@ -1,7 +1,7 @@
 """Cuts the first matrix by rows, and applies gelu to partial sums.
 
 loses: feed_forward
-says: What does gelu need: pieces, or complete sums?
+says: What does gelu need
 """
 
 

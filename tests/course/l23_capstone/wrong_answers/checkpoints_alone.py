@@ -1,7 +1,7 @@
 """Checkpoints each layer, and leaves all logits there at once.
 
 loses: backward
-says: Which term is largest now: what layers keep, or logits?
+says: Which term is largest now
 """
 
 from torch.nn import functional

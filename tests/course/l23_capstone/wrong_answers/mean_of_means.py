@@ -1,7 +1,7 @@
 """Gives each piece the same weight, however many rows it has.
 
 loses: backward
-says: Does every row count as much as every other
+says: Does every row count equally
 """
 
 from torch.nn import functional

@@ -1,7 +1,7 @@
 """Takes 64 rows at a time, so that nothing has to be computed again.
 
 loses: backward
-says: a GPU is idle with fewer than 256.
+says: fewer leave a GPU idle
 """
 
 from torch.nn import functional

@@ -1,7 +1,7 @@
 """Chooses what takes the least, whatever it costs.
 
 loses: choose
-says: A cheaper plan fits, too: one without checkpoints.
+says: one without checkpointing
 """
 
 

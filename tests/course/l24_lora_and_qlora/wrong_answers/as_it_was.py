@@ -1,7 +1,7 @@
 """The program as it was given.
 
 loses: train
-says: Who keeps a weight that was turned back, and for whom?
+says: saves a dequantized weight
 """
 
 

@@ -1,7 +1,7 @@
 """Takes the softmax of each tile by itself, and adds up what comes of it.
 
 loses: attend
-says: It fits, but it attends to something else.
+says: It fits, but the attention output is wrong.
 """
 
 

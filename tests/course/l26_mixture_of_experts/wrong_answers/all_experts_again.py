@@ -1,7 +1,7 @@
 """Lets every expert compute for every token, and once more in the backward pass.
 
 loses: moe
-says: Who still computes for tokens that are not its own?
+says: not dispatched to them?
 """
 
 import torch

@@ -1,7 +1,7 @@
 """The program as it was given.
 
 loses: moe
-says: how many of them has your program
+says: how many of them does your program allocate
 """
 
 import torch

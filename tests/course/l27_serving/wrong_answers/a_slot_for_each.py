@@ -1,7 +1,7 @@
 """Reserves the longest text for each request, and gives it back when there is an output.
 
 loses: serve
-says: For what is the rest?
+says: What is the rest for?
 """
 
 import torch

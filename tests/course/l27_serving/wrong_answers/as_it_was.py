@@ -1,7 +1,7 @@
 """The program as it was given.
 
 loses: serve
-says: For what is the rest?
+says: What is the rest for?
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Reserves for each request what it will have, and keeps it.
 
 loses: serve
-says: Who still needs the keys and values of a request that has its output?
+says: the keys and values of a finished request
 """
 
 import torch

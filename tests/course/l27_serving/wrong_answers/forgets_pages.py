@@ -1,7 +1,7 @@
 """Pages, which are never given back.
 
 loses: serve
-says: Who still needs the keys and values of a request that has its output?
+says: the keys and values of a finished request
 """
 
 import torch

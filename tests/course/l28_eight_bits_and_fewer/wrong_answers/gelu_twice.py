@@ -1,7 +1,7 @@
 """Keeps half as many tensors in two bytes, and computes each GELU twice.
 
 loses: train_step
-says: Nothing may be computed twice
+says: Do not recompute
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Computes nothing again.
 
 loses: train_step
-says: Which of them could be computed again from others
+says: Which of them could be recomputed from others
 """
 
 

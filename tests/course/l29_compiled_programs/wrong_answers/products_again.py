@@ -1,7 +1,7 @@
 """Checkpoints whole blocks.
 
 loses: train_step
-says: it computes products twice
+says: it recomputes products
 """
 
 

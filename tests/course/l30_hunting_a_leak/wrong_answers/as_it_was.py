@@ -1,7 +1,7 @@
 """The program as it was given.
 
 loses: train
-says: Something of every batch so far is there.
+says: Something of every batch so far
 """
 
 

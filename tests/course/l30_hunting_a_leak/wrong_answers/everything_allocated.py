@@ -1,7 +1,7 @@
 """Counts allocations, and forgets that most of them are freed.
 
 loses: growing_line
-says: You count what was allocated, whether or not it was freed.
+says: You counted all allocations
 """
 
 

@@ -1,7 +1,7 @@
 """Replaces the first layer's forward() instead of a hook, and leaves it so.
 
 loses: train
-says: your hook on model[0] is there
+says: your hook on model[0] is still
 """
 
 import torch

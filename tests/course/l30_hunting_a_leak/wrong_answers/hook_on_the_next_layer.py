@@ -1,7 +1,7 @@
 """Leaves its hook in an unexpected place: on what comes after the first layer.
 
 loses: train
-says: your hook on model[1] is there
+says: your hook on model[1] is still
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Fits, and leaves its hook on the model.
 
 loses: train
-says: your hook on model[0] is there
+says: your hook on model[0] is still
 """
 
 

@@ -1,7 +1,7 @@
 """Counts the blocks that are left at the end, optimizer states among them.
 
 loses: growing_line
-says: You count all that is left at the end.
+says: You counted everything that is left at the end
 """
 
 

@@ -1,7 +1,7 @@
 """Takes the line that holds most bytes at the end.
 
 loses: growing_line
-says: You add up the bytes that are left at the end.
+says: You added up the bytes that are left at the end
 """
 
 

@@ -123,33 +123,33 @@ KEPT = Predict(
     mistakes=of(
         _kept,
         (
-            "You divided shards evenly. A rank has whole rows, and the last ranks have fewer.",
+            "You divided the shards evenly. FSDP2 shards whole rows, so the last ranks have fewer.",
             {"even": True},
         ),
         (
-            "You divided ZeRO-1's states evenly. ZeroRedundancyOptimizer deals out whole "
-            "parameters.",
+            "You divided ZeRO-1's optimizer states evenly. ZeroRedundancyOptimizer assigns whole "
+            "parameters to ranks.",
             {"whole": False},
         ),
         Mistake(
-            "You took the paper's formula, in which everything is divided evenly. PyTorch's stage "
-            "1 deals out whole parameters; FSDP2, its stages 2 and 3, divides whole rows, and "
-            "between two steps parameters are shards in stage 2 as well.",
+            "You used the paper's formula, in which everything is divided evenly. PyTorch's stage "
+            "1 assigns whole parameters to ranks; FSDP2, its stages 2 and 3, shards whole rows, "
+            "and between two steps parameters are sharded in stage 2 as well.",
             _kept_by_the_paper,
         ),
         (
-            "You divided evenly, states and shards. ZeroRedundancyOptimizer deals out whole "
-            "parameters, and FSDP2 whole rows.",
+            "You divided states and shards evenly. ZeroRedundancyOptimizer assigns whole "
+            "parameters to ranks, and FSDP2 shards whole rows.",
             {"whole": False, "even": True},
         ),
         (
-            "You counted states for rows that are not there. Memory is padded where tensors are "
-            "exchanged: for parameters and gradients.",
+            "You counted optimizer states for padding rows. Only tensors in collectives are "
+            "padded: parameters and gradients.",
             {"pad_states": True},
         ),
         (
-            "You counted only the rows that a rank has. Shards of parameters and gradients are "
-            "exchanged, so all have memory for as many rows as the first rank's.",
+            "You counted only the rows that a rank owns. Shards of parameters and gradients go "
+            "through collectives, so all are padded to the first rank's number of rows.",
             {"pad": False},
         ),
     ),
@@ -230,16 +230,18 @@ SENT = Predict(
             {"pad": False},
         ),
         (
-            "You gathered parameters once under ZeRO-3. After forward they have been freed.",
+            "You counted one all-gather of the parameters under ZeRO-3. After the forward pass "
+            "they are freed, so the backward pass gathers them again.",
             {"times": {"ZeRO-3": 2}},
         ),
         (
-            "You took ZeRO-1 for the paper's. With PyTorch, DDP reduces all gradients to all "
-            "ranks, and then each rank sends what it has updated.",
+            "You used the paper's ZeRO-1. In PyTorch, DDP all-reduces all gradients to all ranks, "
+            "and then each rank broadcasts the parameters that it has updated.",
             {"broadcast": False},
         ),
         (
-            "You sent a rank's own part, too. Around a ring of N ranks it sends N - 1 of N parts.",
+            "You sent a rank's own part, too. Around a ring of N ranks, each sends N - 1 of N "
+            "parts.",
             {"ring": False},
         ),
     ),
@@ -306,7 +308,8 @@ WHICH = Diagnose(
             _by_kept,
             *(
                 (
-                    "You went by what is kept. ZeRO-2 and ZeRO-3 keep the same between steps.",
+                    "You looked only at what is allocated between steps. There, ZeRO-2 and ZeRO-3 "
+                    "are the same.",
                     {"divided": stage},
                 )
                 for stage in ("ZeRO-3", "ZeRO-2")
@@ -316,8 +319,8 @@ WHICH = Diagnose(
             _by_traffic,
             *(
                 (
-                    "You went by what is sent. Two stages send about three times the parameters, "
-                    "and two stages about twice.",
+                    "You looked only at what is sent. Two stages send about three times the "
+                    "parameters, and two about twice.",
                     {"two": stage},
                 )
                 for stage in ("DDP", "ZeRO-2")
@@ -365,7 +368,7 @@ def _step_of_rank(run: Run) -> torch.nn.Module:
         before = _parts(model)
         run.program(model, _in_order())
         if _parts(model) != before:
-            raise NotFixed("The model has other modules or parameters than it had.")
+            raise NotFixed("The model has different modules or parameters than before.")
         _require_shards(model)
         model.to_empty(device="cuda")
         x = torch.arange(4.0 * WIDTH, device="cuda").remainder(7).reshape(4, WIDTH)
@@ -395,8 +398,8 @@ def _in_order() -> Callable[..., Any]:
         inside = [inner for outer in done for inner in outer.modules()]
         if any(each is inner for each in modules for inner in inside):
             raise NotFixed(
-                "A module is sharded whose parameters are sharded already, with those of a module "
-                "around it. Which one has to come first?"
+                "fully_shard() is called on a module whose parameters are sharded already, as "
+                "part of an outer module. Which of the two has to come first?"
             )
         done.extend(modules)
         return fully_shard(module, **options)
@@ -418,14 +421,14 @@ def _require_shards(model: torch.nn.Module) -> None:
             )
             if state._mp_policy != MixedPrecisionPolicy() or not kept:
                 raise NotFixed(
-                    "A policy of precision or offloading, or a factor of gradients, changes what "
-                    "is computed, or where; asked for is how the model is sharded."
+                    "A precision policy, an offload policy or a gradient divide factor changes "
+                    "what is computed, or where. Change only how the model is sharded."
                 )
 
     if changed := _changed_part(model):
         raise NotFixed(
-            f"A hook of yours, or a forward(), on {changed} changes what is computed; asked for is "
-            "how the model is sharded."
+            f"A hook, or a forward() of your own, on {changed} changes what is computed. Change "
+            "only how the model is sharded."
         )
     left = [
         name
@@ -437,8 +440,8 @@ def _require_shards(model: torch.nn.Module) -> None:
     if left:
         raise NotFixed(
             f"{len(left)} parameters are not sharded over all {RANKS} ranks, {left[0]} among "
-            "them. Their gradients are not summed over the ranks, so each rank would learn "
-            "something else."
+            "them. Their gradients are not reduced over the ranks, so the ranks would train "
+            "different weights."
         )
 
 
@@ -466,9 +469,9 @@ def _is_of_fsdp(hook: Any) -> bool:
 
 def _held_layers(run: Run) -> str:
     return (
-        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}; a layer has "
-        f"{format_bytes(LAYER_BYTES)}. How many layers are gathered at a time, and when are they "
-        "freed?"
+        f"{run.ran_out}, with {format_bytes(run.peak_bytes)} allocated; a layer has "
+        f"{format_bytes(LAYER_BYTES)}. How many layers are gathered at the same time, and when "
+        "are they freed?"
     )
 
 
@@ -489,14 +492,14 @@ def _whole_step(run: Run, expected: dict[str, tuple[int, ...]]) -> None:
     for kind, sent_bytes in run.noted:
         if sent_bytes < gradients_bytes:
             raise NotFixed(
-                f"It fits, but {format_bytes(sent_bytes)} are sent by {kind}, where all parameters "
-                f"have {format_bytes(gradients_bytes)}: each has to come from the other ranks, and "
-                "each gradient has to go there."
+                f"It fits, but {kind} sends {format_bytes(sent_bytes)}, although all parameters "
+                f"have {format_bytes(gradients_bytes)}. Each parameter has to come from the other "
+                "ranks, and each gradient has to go there."
             )
     if run.work.flops != run.expected_work.flops:
         raise NotFixed(
-            f"It fits, but the step takes {run.work.flops:,} FLOPs; with the model as it was they "
-            f"are {run.expected_work.flops:,}."
+            f"It fits, but the step takes {run.work.flops:,} FLOPs; the original model takes "
+            f"{run.expected_work.flops:,}."
         )
 
 

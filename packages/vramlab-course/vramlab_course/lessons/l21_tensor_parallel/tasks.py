@@ -77,16 +77,17 @@ PARAMETERS = Predict(
     mistakes=of(
         _parameters,
         (
-            "You cut every bias. Behind rows each rank has the sum over all ranks, to which all "
-            "of the bias belongs.",
+            "You cut every bias. After a row-parallel layer each rank has the sum over all ranks, "
+            "so it needs the whole bias.",
             {"cut_biases": ("column", "row")},
         ),
         (
-            "You cut no bias. Behind columns a rank has some of the outputs, and their biases.",
+            "You cut no bias. After a column-parallel layer a rank has some of the outputs, so it "
+            "needs only their biases.",
             {"cut_biases": ()},
         ),
-        ("You forgot the biases.", {"biases": False}),
-        ("You counted 4 bytes for each number. In float16 it is 2.", {"item_bytes": 4}),
+        ("You left out the biases.", {"biases": False}),
+        ("You used 4 bytes per element. In float16 it is 2.", {"item_bytes": 4}),
     ),
 )
 
@@ -161,22 +162,22 @@ ACTIVATIONS = Predict(
     mistakes=of(
         _activations,
         (
-            "You took the paper's count of a cut sequence. PyTorch keeps the inputs of both "
-            "halves as they have been gathered.",
+            "You used the paper's formula for sequence parallelism. PyTorch saves the inputs of "
+            "both halves after the all-gather.",
             {"gathered": False},
         ),
         (
-            "You took the papers' formulas as they are: both norms keep float32 statistics of "
-            "each token, too, and PyTorch keeps inputs that it has gathered.",
+            "You used the paper's formulas unchanged. Both norms also save float32 statistics per "
+            "token, and PyTorch saves the inputs after the all-gather.",
             {"gathered": False, "statistics": 0},
         ),
         (
-            "You forgot what norms keep of each token: a mean and a scale in float32.",
+            "You left out what norms save per token: a mean and a scale in float32.",
             {"statistics": 0},
         ),
         (
-            "You cut everything in both ways. Without the sequence, what lies outside of the "
-            "matrices is on every rank.",
+            "You cut everything in both ways. Without sequence parallelism, each rank saves the "
+            "whole activations outside the matrices.",
             {"outside_cut": True},
         ),
     ),
@@ -258,14 +259,17 @@ SENT = Predict(
     mistakes=of(
         _sent,
         (
-            "You shared the input in every case. Query, key and value each reduce its gradient "
-            "if they do not.",
+            "You counted one shared input in every case. If query, key and value do not share it, "
+            "each all-reduces its gradient.",
             {"own_inputs": 0},
         ),
-        ("You counted forward only. Backward has its collectives, too.", {"backward": False}),
         (
-            "You let an all-reduce send its tensor once. Around a ring it is a reduce-scatter and "
-            "an all-gather.",
+            "You counted only the forward pass. The backward pass has collectives, too.",
+            {"backward": False},
+        ),
+        (
+            "You counted an all-reduce as sending its tensor once. In a ring it is a "
+            "reduce-scatter and an all-gather.",
             {"all_reduce": 1},
         ),
     ),
@@ -334,17 +338,18 @@ WHICH = Diagnose(
     mistakes=of(
         _cuts,
         (
-            "You have it the other way round. Columns put out pieces, to be gathered; rows put "
-            "out partial sums, to be reduced.",
+            "You swapped columns and rows. A column cut produces parts, which are gathered; a row "
+            "cut produces partial sums, which are reduced.",
             {"gather": "row", "reduce": "column"},
         ),
         Mistake(
-            "You read backward like forward. There columns reduce, and rows gather.",
+            "You read the backward pass like the forward pass. In the backward pass, a column cut "
+            "reduces and a row cut gathers.",
             lambda forward, backward: _cuts([backward[-1], backward[0]]),
         ),
         Mistake(
-            "You looked at the last collective only. Each matrix has one of its own, unless the "
-            "first one's output can stay cut.",
+            "You looked only at the last collective. Each matrix has its own, unless the first "
+            "one's output can stay sharded.",
             lambda forward, backward: ", ".join(
                 2 * ["column" if forward[-1][0] == "all-gather" else "row"]
             ),
@@ -394,8 +399,8 @@ def _with_links(run: Run) -> object:
 def _what_they_hold(run: Run) -> str:
     first, second = map(format_bytes, run.peaks_bytes)
     return (
-        f"It runs out of memory: {first} were held on GPU 0, {second} on GPU 1. Each has room for "
-        f"half of both matrices, {format_bytes(MATRIX_BYTES)}, and for little more."
+        f"It runs out of memory with {first} allocated on GPU 0 and {second} on GPU 1. Each has "
+        f"room for half of both matrices, {format_bytes(MATRIX_BYTES)}, and little more."
     )
 
 
@@ -408,23 +413,26 @@ def _product(run: Run, result: object) -> torch.Tensor:
 
 
 def _same_product(run: Run, expected: torch.Tensor) -> None:
-    message = "It fits, but the result is another. What does gelu need: pieces, or complete sums?"
+    message = (
+        "It fits, but the result is wrong. What does gelu need: parts of the sum, or complete sums?"
+    )
     require_close(run.results, expected, message, atol=1e-4)
     if min(run.peaks_bytes) < MATRIX_BYTES:
         raise NotFixed(
-            f"It fits, but one GPU held {format_bytes(min(run.peaks_bytes))} at most. Each shall "
-            "hold half of both matrices at once, as if they stayed there."
+            f"It fits, but one GPU never held more than {format_bytes(min(run.peaks_bytes))}. "
+            "Each GPU has to hold half of both matrices at the same time."
         )
     for gpu in range(2):
         share = run.work.on_gpus.get(gpu, 0) / (run.expected_work.on_gpu / 2)
         if share < LEAST_OF_HALF:
             raise NotFixed(f"It fits, but GPU {gpu} computes {share:.0%} of its half.")
-    run.require_no_more_flops("a GPU computes what is the other's half.")
+    run.require_no_more_flops("one GPU computes the other's half.")
     moved_bytes = _moved_bytes(run)
     if moved_bytes > 2 * STREAM_BYTES:
         raise NotFixed(
-            f"It fits, but {format_bytes(moved_bytes)} go from GPU to GPU, or to the host. "
-            f"{format_bytes(2 * STREAM_BYTES)} are enough: the rows there, and a sum back."
+            f"It fits, but sends {format_bytes(moved_bytes)} between GPUs or to the host. "
+            f"{format_bytes(2 * STREAM_BYTES)} are enough: the rows in one direction, and a sum "
+            "back."
         )
 
 

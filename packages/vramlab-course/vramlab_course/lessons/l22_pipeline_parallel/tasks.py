@@ -80,8 +80,8 @@ FEWEST = Predict(
     mistakes=of(
         _fewest,
         (
-            "You compared the waiting with the work. The share is of all the time: work and "
-            "waiting together.",
+            "You divided the idle time by the work. The pipeline bubble is a fraction of the "
+            "whole time: work and idle time together.",
             {"of_work": True},
         ),
         (
@@ -90,12 +90,12 @@ FEWEST = Predict(
             {"own": True},
         ),
         (
-            "You rounded down: with one micro-batch less than needed, the ranks wait for too long.",
+            "You rounded down. With one micro-batch fewer than needed, the bubble is too large.",
             {"round_up": False},
         ),
         (
-            "A single rank never waits; and there is still a batch to train on, as one "
-            "micro-batch.",
+            "You answered 0 for a single rank. It never waits, but it still trains on the batch, "
+            "as one micro-batch.",
             {"least": 0},
         ),
     ),
@@ -236,35 +236,35 @@ KEPT = Predict(
     mistakes=of(
         _kept,
         (
-            "You kept all micro-batches with 1F1B. A rank goes backward as soon as the first "
-            "gradient can be there.",
+            "You kept the activations of all micro-batches with 1F1B. A rank starts a backward "
+            "pass as soon as the first gradient can arrive.",
             {"schedule": "GPipe"},
         ),
         (
-            "You gave every rank as many micro-batches as there are ranks. The later a rank "
-            "comes, the sooner its first micro-batch is back.",
+            "You let every rank have as many micro-batches in flight as there are ranks. The "
+            "later the rank, the sooner its first micro-batch comes back.",
             {"in_flight": lambda ranks, rank: ranks},
         ),
         (
-            "You took the ranks before for the ranks after. The last rank goes backward right "
-            "after its first forward pass.",
+            "You counted the ranks before instead of the ranks after. The last rank runs backward "
+            "right after its first forward pass.",
             {"in_flight": lambda ranks, rank: rank + 1},
         ),
         (
-            "You kept the activations of all layers in spite of checkpointing. What is left is "
-            "the stage's output, which is sent.",
+            "You counted the activations of all layers despite checkpointing. What stays is the "
+            "stage's output, which is sent.",
             {"checkpointed": False},
         ),
         (
-            "You counted the stage's input, too. The buffer for it was there before the first "
-            "forward pass.",
+            "You counted the stage's input, too. Its receive buffer was allocated before the "
+            "first forward pass.",
             {"inputs": 1},
         ),
         (
-            "You left out the losses: on the last rank each micro-batch has one.",
+            "You left out the losses: the last rank has one per micro-batch.",
             {"loss_bytes": 0},
         ),
-        ("You forgot that blocks come in steps of 512 bytes.", {"block": int}),
+        ("You left out the rounding: block sizes are multiples of 512 bytes.", {"block": int}),
     ),
 )
 
@@ -357,17 +357,18 @@ WHICH = Diagnose(
     observe=_observe_schedule,
     mistakes=(
         Mistake(
-            "You told it from the first rank alone. GPipe with checkpointing can keep as much "
-            "there as 1F1B does without. Compare the ranks with each other.",
+            "You looked only at the first rank. GPipe with checkpointing can save as much there "
+            "as 1F1B without it. Compare the ranks with each other.",
             _first_rank,
         ),
         Mistake(
-            "You told the schedule from the ranks, and did not look at how much a micro-batch "
-            "keeps.",
+            "You found the schedule by comparing the ranks, but did not look at how much a "
+            "micro-batch saves.",
             lambda **evidence: _told(**evidence).removesuffix(", checkpointed"),
         ),
         Mistake(
-            "You took GPipe and 1F1B for each other. With GPipe all ranks keep the same.",
+            "You swapped GPipe and 1F1B. With GPipe, all ranks have equally many micro-batches in "
+            "flight.",
             instead(_told, dict(zip(ANSWERS, (*ANSWERS[2:], *ANSWERS[:2]), strict=True))),
         ),
     ),
@@ -442,9 +443,9 @@ def _waits_little(run: Run, expected: object) -> None:
     waits, least = _share_of_waiting(run.program), _share_of_waiting(GOOD)
     if waits > least + MORE_BY:
         raise NotFixed(
-            f"It fits, and the ranks wait {waits:.1%} of the time; with another choice that fits "
-            f"they wait {least:.1%}. Which rank do the others wait for, and how often is the "
-            "pipeline filled and drained?"
+            f"It fits, but the bubble is {waits:.1%} of the time; another choice that fits has "
+            f"{least:.1%}. Which rank do the others wait for, and how often is the pipeline "
+            "filled and drained?"
         )
 
 

@@ -196,28 +196,30 @@ FEWEST = Predict(
     mistakes=of(
         _fewest,
         (
-            "You took autocast's weights and gradients for 16 bit. It casts for each product; "
-            "weights and gradients stay in float32.",
+            "You counted autocast's weights and gradients as 16 bit. Autocast casts for each "
+            "product; weights and gradients stay in float32.",
             {"bytes_of": _autocast_in_16_bit},
         ),
         (
-            "You left out the float32 copies, or kept states in 16 bit. With copies, the optimizer "
-            "works in float32: 4 bytes for the copy, and 4 for each state.",
+            "You left out the master weights, or counted the optimizer states as 16 bit. With "
+            "master weights the optimizer works in float32: 4 bytes for the copy, and 4 for each "
+            "state.",
             {"bytes_of": _without_copies},
         ),
         (
-            "You left out gradients. At the end of the backward pass all of them are there.",
+            "You left out the gradients. At the end of the backward pass all of them are "
+            "allocated.",
             {"left_out": ["gradients"]},
         ),
-        ("You left out the optimizer's states.", {"left_out": ["states"]}),
+        ("You left out the optimizer states.", {"left_out": ["states"]}),
         (
-            "You divided the optimizer's states only, as ZeRO-1 does. ZeRO-3 divides weights and "
+            "You sharded only the optimizer states, as ZeRO-1 does. ZeRO-3 shards weights and "
             "gradients, too.",
             {"undivided": ["weights", "gradients"]},
         ),
         (
-            "You rounded down. With the power of two below, each GPU has more than it has room "
-            "for.",
+            "You rounded down. With the next smaller power of two, a GPU needs more memory than "
+            "it has.",
             {"round_up": False},
         ),
     ),
@@ -346,19 +348,20 @@ LARGEST = Diagnose(
     mistakes=of(
         _largest,
         (
-            "You took the whole peak for each sequence. Part of it does not depend on the batch: "
-            "two peaks show how much.",
+            "You took the whole peak as the cost of one sequence. Part of it does not depend on "
+            "the batch: the two peaks show how much.",
             {"proportional": True},
         ),
         Mistake(
-            "So many sequences would fit, but they do not divide the share of a GPU. All "
-            "micro-batches have to be alike.",
+            "That many sequences would fit, but they do not divide a GPU's part of the batch. All "
+            "micro-batches must have the same size.",
             lambda one_bytes, two_bytes, share, limit_bytes: _fitting(
                 one_bytes, two_bytes, limit_bytes
             ),
         ),
         (
-            "You considered powers of two only. Every divisor of the share is possible.",
+            "You considered only powers of two. Every divisor of a GPU's part of the batch is "
+            "possible.",
             {"sizes": lambda share: [size for size in _divisors(share) if size & (size - 1) == 0]},
         ),
     ),
@@ -568,22 +571,23 @@ BEST = Diagnose(
     mistakes=of(
         _best_by_trace,
         Mistake(
-            "You went by the largest term. What counts is how much of it a change takes away: "
-            "ZeRO-3 leaves each rank a part, and checkpoints do not touch the loss.",
+            "You chose by the largest term. What counts is how much of it a change saves: ZeRO-3 "
+            "leaves each rank its shard, and checkpointing does not reduce the loss's memory.",
             _by_largest,
         ),
         (
-            "You let ZeRO-3 take all states away. Each rank keeps its part of them.",
+            "You let ZeRO-3 remove all optimizer states. Each rank keeps its shard of them.",
             {"zero_leaves": False},
         ),
         (
-            "You let checkpoints take away all that is there at the peak. They are in the layers: "
-            "what lies there before the logits come is theirs, the rest is the loss's.",
+            "You let checkpointing remove everything that is allocated at the peak. It saves "
+            "activations of the layers, which were allocated before the logits; the rest belongs "
+            "to the loss.",
             {"checkpoints_loss": True},
         ),
         (
-            "Half the micro-batch takes half of everything that the batch brings: what belongs to "
-            "the loss, too, and not the layers' part alone.",
+            "You halved only the layers' part. Half the micro-batch halves everything that "
+            "depends on the batch, including the loss's part.",
             {"halves_loss": False},
         ),
     ),
@@ -657,8 +661,9 @@ def _memory_of(tensor: torch.Tensor) -> int:
 
 def _which_term(run: Run) -> str:
     return (
-        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}. Its pieces have had "
-        f"{run.noted or 'no'} rows. Which term is largest now: what layers keep, or logits?"
+        f"{run.ran_out}, with {format_bytes(run.peak_bytes)} allocated. Its pieces have had "
+        f"{run.noted or 'no'} rows. Which term is largest now: the layers' activations or the "
+        "logits?"
     )
 
 
@@ -666,19 +671,19 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
     least = min(run.noted, default=0)
     if sum(run.noted) < run.case["rows"]:
         raise NotFixed(
-            f"It fits, but {sum(run.noted)} rows have been multiplied with the weight of "
-            f"model.head, not all {run.case['rows']}."
+            f"It fits, but only {sum(run.noted)} of {run.case['rows']} rows have been multiplied "
+            "with the weight of model.head."
         )
     if least < LEAST_ROWS:
         raise NotFixed(
-            f"It fits, but the head takes {least} rows at a time; a GPU is idle with fewer than "
-            f"{LEAST_ROWS}."
+            f"It fits, but the head computes {least} rows at a time. Use at least {LEAST_ROWS}: "
+            "fewer leave a GPU idle."
         )
     try:
         require_gradients(run.results, expected, SAME)
     except NotFixed as error:
         raise NotFixed(
-            f"{error} Does every row count as much as every other, whatever piece it is in?"
+            f"{error} Does every row count equally, whichever piece it is in?"
         ) from error
 
 
@@ -810,16 +815,16 @@ def _chosen_plan(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> 
     problem = Problem(**sizes)
     answered: Any = as_data(answer(**problem.facts(), limit_bytes=limit_bytes))
     if not isinstance(answered, dict) or set(answered) != set(OPTIONS):
-        raise NotFixed(f"It has to answer a dict with the keys {', '.join(OPTIONS)}.")
+        raise NotFixed(f"It has to return a dict with the keys {', '.join(OPTIONS)}.")
     zero, micro_batch, checkpointing = (answered[name] for name in OPTIONS)
     if (zero := whole(zero)) not in (0, 3):
-        raise NotFixed(f"zero is {answered['zero']!r}; it can be 0 or 3.")
+        raise NotFixed(f"zero is {answered['zero']!r}; it has to be 0 or 3.")
     if not is_one_of(checkpointing, ("none", "full")):
-        raise NotFixed(f"checkpointing is {checkpointing!r}; it can be 'none' or 'full'.")
+        raise NotFixed(f"checkpointing is {checkpointing!r}; it has to be 'none' or 'full'.")
     if (micro_batch := whole(micro_batch)) not in _divisors(problem.share):
         raise NotFixed(
-            f"micro_batch is {answered['micro_batch']!r}; it has to divide the share of a GPU, "
-            f"{problem.share} sequences."
+            f"micro_batch is {answered['micro_batch']!r}; it has to divide a GPU's part of the "
+            f"batch, {problem.share} sequences."
         )
     return problem.plan.but(zero=zero, micro_batch=micro_batch, checkpointing=checkpointing)
 
@@ -845,8 +850,8 @@ def _two_steps(run: Run) -> None:
 
 def _left_out(run: Run) -> str:
     return (
-        f"{run.ran_out} with {_in_words(run.program)}, where it holds "
-        f"{format_bytes(run.peak_bytes)}. What is largest there, and what have you left out?"
+        f"{run.ran_out} with {_in_words(run.program)}, with {format_bytes(run.peak_bytes)} "
+        "allocated. What is largest there, and what have you left out?"
     )
 
 
@@ -862,10 +867,10 @@ def _cheapest(run: Run, expected: object) -> None:
 def _too_much(plan: Plan, cheapest: Plan) -> str:
     """What is not needed."""
     if plan.checkpointing != cheapest.checkpointing:
-        return "A cheaper plan fits, too: one without checkpoints."
+        return "A cheaper plan also fits: one without checkpointing."
     if plan.zero != cheapest.zero:
-        return "A cheaper plan fits, too: one without ZeRO."
-    return "A cheaper plan fits, too: one with more sequences at a time."
+        return "A cheaper plan also fits: one without ZeRO."
+    return "A cheaper plan also fits: one with larger micro-batches."
 
 
 def _hidden_choose(random: Random) -> list[Config]:

@@ -120,36 +120,50 @@ FOUR_BITS = Predict(
     gpu=T4,
     mistakes=of(
         _four_bits,
-        ("You gave each number a byte. Two of them share one.", {"per_byte": 1}),
-        ("You forgot the scales.", {"scales": False}),
-        ("You kept the scales in float32 in every case.", {"double": False}),
-        ("You took a byte for each scale in every case.", {"double": True}),
-        ("You forgot that blocks of scales have scales of their own.", {"second": False}),
+        ("You counted a byte per number. Two 4-bit numbers share one byte.", {"per_byte": 1}),
+        ("You left out the scales.", {"scales": False}),
         (
-            "You let as many scales share a scale as numbers do. How many are a block of scales?",
+            "You counted float32 scales in every case. Double quantization stores them in fewer "
+            "bits.",
+            {"double": False},
+        ),
+        (
+            "You counted a byte per scale in every case. Without double quantization, scales are "
+            "float32.",
+            {"double": True},
+        ),
+        (
+            "You left out the scales of the scales, which double quantization adds.",
+            {"second": False},
+        ),
+        (
+            "You used the same block size for the scales as for the weights. How many scales "
+            "share a scale?",
             {"second_block": None},
         ),
         (
-            "You left out the last block of scales where it is short. It has a scale, too.",
+            "You left out the last block of scales, which is short. It has a scale, too.",
             {"filled": False},
         ),
         (
-            "You took a byte for each scale of scales. At the second level nothing quantizes them: "
-            "what is their dtype?",
+            "You counted a byte per scale of scales. The second level is not quantized: what is "
+            "its dtype?",
             {"second_bytes": 1},
         ),
         (
-            "You kept the scales at 4 bits, like the weights. Double quantization gives them more.",
+            "You counted 4-bit scales, like the weights. Double quantization stores scales in "
+            "more bits.",
             {"first_per_byte": 2},
         ),
         (
-            "You kept the float32 scales beside the quantized ones. Who would read them?",
+            "You kept the float32 scales beside the quantized ones. Which operation would read "
+            "them?",
             {"first_stays": True},
         ),
-        ("You forgot the mean of the scales: one number on the GPU.", {"mean": False}),
-        ("You forgot that tensors take blocks of 512 bytes.", {"rounded": int}),
+        ("You left out the mean of the scales: one number on the GPU.", {"mean": False}),
+        ("You left out the rounding: block sizes are multiples of 512 bytes.", {"rounded": int}),
         (
-            "You rounded the sum. Every tensor is a block of its own, and is rounded by itself.",
+            "You rounded the sum. Each tensor has its own block and is rounded separately.",
             {"rounded": int, "in_all": block_bytes},
         ),
     ),
@@ -249,44 +263,45 @@ KEPT = Predict(
     mistakes=of(
         _kept,
         (
-            "You began at the first layer. Before the first one that learns something, autograd "
-            "records nothing.",
+            "You started at the first layer. Before the first trainable layer, autograd records "
+            "nothing.",
             {"from_first": False},
         ),
         (
-            "You let frozen layers keep their inputs. Only the gradient of a weight needs these.",
+            "You let frozen layers save their inputs. Only the gradient of a weight needs a "
+            "layer's input.",
             {"frozen_keep": True},
         ),
         (
-            "You stopped at the last layer that learns. How does the gradient come to it from the "
+            "You stopped at the last trainable layer. How does its gradient get there from the "
             "loss?",
             {"to_last": True},
         ),
         (
-            "An adapted layer needs no wide input, you think: its large weight is frozen. What "
+            "You left out the input of adapted layers, because the large weight is frozen. What "
             "does the gradient of the adapter's first matrix need?",
             {"adapted_keep": 0},
         ),
         (
-            "You let an adapted layer keep its input twice. Both paths read the same tensor.",
+            "You let an adapted layer save its input twice. Both paths read the same tensor.",
             {"adapted_keep": 2},
         ),
-        ("You forgot the thin product between the two matrices of an adapter.", {"thin": 0}),
+        ("You left out the adapter's intermediate result, between its two matrices.", {"thin": 0}),
         (
-            "You kept two thin tensors for an adapter. Its second matrix puts out a wide one; who "
-            "would keep that?",
+            "You counted two small tensors per adapter. Its second matrix returns a full-width "
+            "tensor; which operation would save it?",
             {"thin": 2},
         ),
         (
-            "You counted no GELU behind frozen layers. Does the gradient go through it?",
+            "You left out GELU after frozen layers. Does the gradient pass through it?",
             {"frozen_gelu": False},
         ),
-        ("You forgot GELU, which keeps its input, also behind a frozen layer.", {"gelu": False}),
+        ("You left out GELU, which saves its input, also after a frozen layer.", {"gelu": False}),
         (
-            "You counted the chain's output. The question is what is kept besides.",
+            "You counted the chain's output. The question is what is saved besides it.",
             {"output": True},
         ),
-        ("You counted the chain's input. It was there before.", {"chain_input": True}),
+        ("You counted the chain's input. It was allocated before.", {"chain_input": True}),
     ),
 )
 
@@ -372,11 +387,11 @@ WHICH = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You looked at the weights alone. What does forward leave behind?",
+            "You looked only at the weights. What does the forward pass save?",
             _by_both,
         ),
-        Mistake("You did not look at gradients and states.", _by_model),
-        Mistake("You did not look at what the weights take.", _by_step),
+        Mistake("You did not look at gradients and optimizer states.", _by_model),
+        Mistake("You did not look at the memory of the weights.", _by_step),
     ),
 )
 
@@ -434,9 +449,10 @@ def _train(
 def _where_it_ended(run: Run) -> str:
     weights_bytes = run.case["layers"] * 4 * WIDTH * WIDTH
     return (
-        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, where it holds "
-        f"{format_bytes(run.peak_bytes)}. All weights together, in float32, are "
-        f"{format_bytes(weights_bytes)}. Who keeps a weight that was turned back, and for whom?"
+        f"{run.ran_out} in step {len(run.noted)} of {run.case['steps']}, with "
+        f"{format_bytes(run.peak_bytes)} allocated. All weights together, in float32, are "
+        f"{format_bytes(weights_bytes)}. Which operation saves a dequantized weight, and for "
+        "which gradient?"
     )
 
 
@@ -451,7 +467,7 @@ def _compare(run: Run, expected: torch.Tensor) -> None:
     require_close(
         run.results,
         expected,
-        "It fits, but the adapters have learned something else than with the program as it was.",
+        "It fits, but the trained adapters differ from those of the original program.",
         rtol=0,
         atol=SAME,
     )

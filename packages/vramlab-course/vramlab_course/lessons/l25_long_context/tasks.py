@@ -74,17 +74,18 @@ LOSS = Predict(
     mistakes=of(
         _loss,
         (
-            "You counted the logits alone. Their softmax's logarithms are as large, and both are "
-            "there at the same time.",
+            "You counted only the logits. Their log-softmax is as large, and both are allocated "
+            "at the same time.",
             {"tensors": 1},
         ),
-        ("You took all tokens at a time in every case.", {"pieces": 1}),
+        ("You processed all tokens at the same time in every case.", {"pieces": 1}),
         (
-            "You rounded the tokens of a piece down. What is left over is in the pieces, too.",
+            "You rounded the tokens per chunk down. The remaining tokens belong to the chunks, "
+            "too.",
             {"rounded_up": False},
         ),
-        ("You counted 2 bytes for each number. In float32 it is 4.", {"item_bytes": 2}),
-        ("You counted a gradient as well. In the forward pass there is none.", {"tensors": 3}),
+        ("You used 2 bytes per element. In float32 it is 4.", {"item_bytes": 2}),
+        ("You counted a gradient as well. The forward pass has none.", {"tensors": 3}),
     ),
 )
 
@@ -157,14 +158,17 @@ SENT = Predict(
     mistakes=of(
         _sent,
         (
-            "You let the ring turn once more. Before the last turn every block has been "
-            "everywhere.",
+            "You counted one turn of the ring too many. Before the last turn, every block has "
+            "visited every rank.",
             {"turns_less": 0},
         ),
-        ("You sent queries around the ring. They stay where they are.", {"ring_tensors": 3}),
-        ("You forgot that Ulysses sends what was attended back.", {"ulysses_tensors": 3}),
-        ("You sent with Ulysses also what each rank keeps for itself.", {"own_share": True}),
-        ("You gave each rank the whole text. It has a part of it.", {"whole": True}),
+        ("You sent queries around the ring. They stay on their rank.", {"ring_tensors": 3}),
+        (
+            "You left out Ulysses' all-to-all that sends the attention output back.",
+            {"ulysses_tensors": 3},
+        ),
+        ("For Ulysses, you also sent what each rank keeps for itself.", {"own_share": True}),
+        ("You gave each rank the whole sequence. It has a part of it.", {"whole": True}),
     ),
 )
 
@@ -227,17 +231,17 @@ PEAKS = Diagnose(
     gpu=T4,
     mistakes=(
         Mistake(
-            "You looked at the length alone. Logits and layers both grow with it in a straight "
-            "line.",
+            "You looked only at the sequence length. Logits and layers both grow linearly with it.",
             instead(_what_peaks, {"layers": "logits"}),
         ),
         Mistake(
-            "You took everything that grows with the tokens for layers. Who has to do with the "
-            "vocabulary?",
+            "You assigned everything that grows linearly with the tokens to the layers. Which "
+            "part depends on the vocabulary size?",
             instead(_what_peaks, {"logits": "layers"}),
         ),
         Mistake(
-            "You took more than twice for a straight line.",
+            "You took more than twice the memory as linear growth. Which tensor grows with the "
+            "square of the tokens?",
             instead(_what_peaks, {"scores": "layers"}),
         ),
     ),
@@ -278,12 +282,12 @@ def _in_tiles(*inputs: torch.Tensor) -> torch.Tensor:
 
 
 def _collect(run: Run, returned: object) -> torch.Tensor:
-    return on_host(returned, "It has to return what was attended: a tensor on the GPU.")
+    return on_host(returned, "It has to return the attention output: a tensor on the GPU.")
 
 
 def _compare(run: Run, expected: torch.Tensor) -> None:
     require_close(
-        run.results, expected, "It fits, but it attends to something else.", rtol=1e-4, atol=SAME
+        run.results, expected, "It fits, but the attention output is wrong.", rtol=1e-4, atol=SAME
     )
 
 

@@ -103,24 +103,32 @@ TRAINED = Predict(
     mistakes=of(
         _trained,
         Mistake(
-            "You gave every rank all experts. Expert parallelism divides them.",
+            "You gave every rank all experts. Expert parallelism divides them among the ranks.",
             lambda **case: _trained(**{**case, "ranks": 1}),
         ),
         (
-            "You divided everything by the ranks. Attention and router are there on every rank.",
+            "You divided everything by the ranks. Attention and router are replicated on every "
+            "rank.",
             {"all_divided": True},
         ),
         Mistake(
-            "You gave each rank a router for its own experts. Its tokens choose among all.",
+            "You gave each rank a router for its own experts only. Its tokens choose among all "
+            "experts.",
             lambda **case: (
                 _trained(**case)
                 - _router(**case)
                 + _router(**{**case, "experts": case["experts"] // case["ranks"]})
             ),
         ),
-        ("You forgot gradients, or one of AdamW's two states.", {"copies": 3}),
-        ("You counted parameters alone. Training keeps more for each.", {"copies": 1}),
-        ("Each tensor takes blocks of 512 bytes.", {"step_bytes": 1}),
+        ("You left out the gradients, or one of AdamW's two states.", {"copies": 3}),
+        (
+            "You counted only the parameters. Training also needs gradients and optimizer states.",
+            {"copies": 1},
+        ),
+        (
+            "You left out the rounding: each tensor's block is a multiple of 512 bytes.",
+            {"step_bytes": 1},
+        ),
     ),
 )
 
@@ -218,54 +226,56 @@ KEPT = Predict(
     mistakes=of(
         _kept,
         Mistake(
-            "You counted each token once. It goes to several experts, and each keeps its own.",
+            "You counted each token once. It is dispatched to top-k experts, and each saves its "
+            "own copy.",
             lambda **case: _kept(**{**case, "top_k": 1}),
         ),
         Mistake(
-            "You let every expert keep every token. Each keeps what it was sent.",
+            "You let every expert save every token. Each saves only the tokens dispatched to it.",
             lambda **case: _kept(**{**case, "top_k": case["experts"]}),
         ),
         (
-            "Three tensors are as large as all pairs are wide, and you have two: the tokens' "
-            "copies, and the outputs, plain and weighted. What does index_add keep?",
+            "You counted two tensors with a full-width row per token and expert. There are three: "
+            "the tokens' copies, and the outputs, plain and weighted. What does index_add save?",
             {"outputs": 1},
         ),
         (
-            "You counted the hidden layer once. GELU needs its input, and the second product "
-            "GELU's output.",
+            "You counted the experts' hidden layer once. GELU saves its input, and the second "
+            "product saves GELU's output.",
             {"hidden": 1},
         ),
         (
-            "You counted three outputs of the experts. Plain and weighted: who would keep a third?",
+            "You counted three outputs of the experts. There are two, plain and weighted: which "
+            "operation would save a third?",
             {"outputs": 3},
         ),
-        ("You forgot the layer's own output.", {"added": 0}),
-        ("You counted the layer's input. It was there before.", {"inputs": 1}),
+        ("You left out the layer's own output.", {"added": 0}),
+        ("You counted the layer's input. It was allocated before.", {"inputs": 1}),
         (
-            "You forgot the router's softmax: a number for each token and each expert.",
+            "You left out the router's softmax: one number per token and expert.",
             {"softmax": False},
         ),
         (
-            "You forgot the scores of the chosen experts, by which their outputs are weighted.",
+            "You left out the scores of the chosen experts, which weight their outputs.",
             {"chosen": False},
         ),
         (
-            "You forgot the router: its softmax, and the scores of the chosen experts.",
+            "You left out the router: its softmax, and the scores of the chosen experts.",
             {"softmax": False, "chosen": False},
         ),
-        ("You took 4 bytes for an index. PyTorch's indices are int64.", {"index_bytes": 4}),
+        ("You used 4 bytes per index. PyTorch's indices are int64.", {"index_bytes": 4}),
         (
-            "You counted two indices for each pair. The expert and the token: and what is sorted "
-            "by expert?",
+            "You counted two indices per pair of token and expert: the expert and the token. What "
+            "about the index that sorts by expert?",
             {"indices": 2},
         ),
         (
-            "You counted one index for each pair. The expert is one; what does dispatch need "
-            "besides to send an output back to its token?",
+            "You counted one index per pair of token and expert: the expert. What else does "
+            "combine need to send an output back to its token?",
             {"indices": 1},
         ),
         (
-            "You forgot indices: expert, pair and token, of 8 bytes for each pair.",
+            "You left out the indices: expert, pair and token, 8 bytes each per pair.",
             {"indices": 0},
         ),
     ),
@@ -340,15 +350,16 @@ MOST = Diagnose(
     mistakes=of(
         _most_tokens,
         (
-            "You took all of it for tokens that came. Every rank also keeps something for its own.",
+            "You counted everything as dispatched tokens. Every rank also saves activations of "
+            "its own tokens.",
             {"own": False},
         ),
         (
-            "You counted the hidden layer once for each token that came. It is kept before and "
-            "after GELU.",
+            "You counted the experts' hidden layer once per dispatched token. It is saved before "
+            "and after GELU.",
             {"hidden": 1},
         ),
-        ("You let each token go to one expert. Here it goes to two.", {"pairs": 1}),
+        ("You sent each token to one expert. Here it goes to two.", {"pairs": 1}),
     ),
 )
 
@@ -403,8 +414,8 @@ def _same_layer(run: Run, expected: dict[str, torch.Tensor]) -> None:
     if run.times_the_flops > MOST_FLOPS:
         raise NotFixed(
             f"It fits, but takes {run.times_the_flops:.2f} times the FLOPs that each token's own "
-            f"experts need; {MOST_FLOPS} times are allowed. Who still computes for tokens that are "
-            "not its own?"
+            f"experts need; {MOST_FLOPS} times are allowed. Which experts still compute tokens "
+            "that were not dispatched to them?"
         )
     for name, right in expected.items():
         message = f"It fits, but {name} is another."
@@ -415,9 +426,10 @@ def _where_it_ended(run: Run) -> str:
     experts = run.case["experts"]
     everybody_bytes = experts * 4 * TOKENS * INNER
     return (
-        f"{run.ran_out}, where {format_bytes(torch.cuda.memory_allocated())} are allocated. A "
-        f"hidden layer of all {TOKENS:,} tokens takes {format_bytes(everybody_bytes // experts)}: "
-        f"how many of them has your program, for {experts} experts, and how many does it need?"
+        f"{run.ran_out}, with {format_bytes(torch.cuda.memory_allocated())} allocated. A hidden "
+        f"layer of all {TOKENS:,} tokens takes {format_bytes(everybody_bytes // experts)}: how "
+        f"many of them does your program allocate for {experts} experts, and how many does it "
+        "need?"
     )
 
 

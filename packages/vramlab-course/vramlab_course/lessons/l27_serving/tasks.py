@@ -104,36 +104,37 @@ SHARED = Predict(
     mistakes=of(
         _shared,
         (
-            "You gave each answer a copy of the whole prompt. Full pages of it are there once.",
+            "You copied the whole prompt for each answer. Its full pages are stored once and "
+            "shared.",
             {"shares": False},
         ),
         (
-            "You kept the page in which the prompt ends once more, beside its copies. Does the "
-            "last who writes on in it need a copy?",
+            "You kept the last page of the prompt in addition to its copies. Does the last answer "
+            "that writes into it need a copy?",
             {"originals": 1},
         ),
         Mistake(
-            "You let all answers share the page in which the prompt ends, and begin with a new "
-            "one. They write on in it, and each writes something else.",
+            "You let all answers share the last page of the prompt and start a new one. They "
+            "continue writing in it, and each writes different tokens.",
             lambda prompt, answers, new, page, **sizes: (
                 (-(-prompt // page) + answers * -(-new // page))
                 * _shared(page, 1, 0, page, **sizes)
             ),
         ),
         Mistake(
-            "You let each answer begin with an empty page. It writes on where the prompt ends, in "
-            "a page that is partly full.",
+            "You let each answer start with an empty page. It continues in the last page of the "
+            "prompt, which is partly full.",
             lambda prompt, answers, new, page, **sizes: (
                 (prompt // page + answers * -(-new // page)) * _shared(page, 1, 0, page, **sizes)
             ),
         ),
         Mistake(
-            "You counted tokens. A page that is not full takes as much as one that is.",
+            "You counted tokens. A partly full page takes as much memory as a full one.",
             lambda prompt, answers, new, page, **sizes: (
                 (prompt + answers * new) * _shared(1, 1, 0, 1, **sizes)
             ),
         ),
-        ("You counted keys or values. Both are kept.", {"tensors": 1}),
+        ("You counted only the keys or only the values. The KV cache stores both.", {"tensors": 1}),
     ),
 )
 
@@ -241,31 +242,32 @@ TOKEN = Predict(
     mistakes=of(
         _token,
         (
-            "You divided the latent by the GPUs. Each of them computes keys and values of its own "
-            "heads from it, and needs all of it.",
+            "You divided the latent among the GPUs. Each GPU computes the keys and values of its "
+            "own heads from it, so each needs all of it.",
             {"cut_latent": True},
         ),
         (
-            "You divided a head. With more GPUs than heads that are kept, several have the same.",
+            "You divided a head. With more GPUs than KV heads, several GPUs store the same head.",
             {"whole_heads": False},
         ),
         Mistake(
-            "You counted query heads. Only heads of keys and values are kept.",
+            "You counted query heads. The KV cache stores only the KV heads.",
             lambda **case: _token(**{**case, "groups": case["heads"]}),
         ),
         Mistake(
-            "You took the latent for one of keys and one of values. Both are computed from it.",
+            "You counted one latent for keys and one for values. Both are computed from the same "
+            "one.",
             lambda **case: _token(**case) * (2 if case["kind"] == "MLA" else 1),
         ),
         Mistake(
-            "You left out the key that carries the position: it is kept beside the latent.",
+            "You left out the key that carries the position. It is cached beside the latent.",
             lambda **case: _token(**{**case, "rotary": 0}),
         ),
         (
-            "You gave every GPU all heads. With tensor parallelism each has its own.",
+            "You gave every GPU all heads. With tensor parallelism each GPU has its own.",
             {"cut": False},
         ),
-        ("You counted keys or values. Both are kept.", {"tensors": 1}),
+        ("You counted only the keys or only the values. The KV cache stores both.", {"tensors": 1}),
     ),
 )
 
@@ -376,40 +378,45 @@ WEIGHTS = Predict(
     gpu=GPU("T4", alloc_conf=NO_RESTS),
     mistakes=of(
         _weights,
-        ("You forgot the scales: each group of each row has one.", {"scale_bytes": 0}),
+        ("You left out the scales: one per group of each row.", {"scale_bytes": 0}),
         (
-            "You took 4 bytes for a scale, or a zero point beside it. Here a group has a scale in "
-            "float16, and nothing else.",
+            "You counted 4 bytes per scale, or a zero point beside it. Here a group has one "
+            "float16 scale and nothing else.",
             {"scale_bytes": 4},
         ),
         (
-            "You let groups run on from one row into the next. Does a row that groups do not "
-            "divide end with a group?",
+            "You let groups continue from one row into the next. What happens at the end of a row "
+            "whose length is not a multiple of the group size?",
             {"groups_of": "the matrix"},
         ),
         (
-            "You laid groups along the columns. Numbers of which dimension share a scale?",
+            "You laid the groups along the columns. Along which dimension do numbers share a "
+            "scale?",
             {"groups_of": "each column"},
         ),
         (
-            "You gave each row one scale. How many numbers share one?",
+            "You counted one scale per row. How many numbers share one?",
             {"groups_of": "one"},
         ),
         ("You left out the embedding. It is on the GPU, too.", {"embedded": False}),
-        ("You took the embedding for float32. What is its dtype here?", {"embedding_bytes": 4}),
+        ("You counted a float32 embedding. What is its dtype here?", {"embedding_bytes": 4}),
         (
-            "You left out the last group of a row where it is not full. It needs a scale, too.",
+            "You left out the last group of a row, which is not full. It needs a scale, too.",
             {"whole_groups": True},
         ),
         (
-            "You gave the embedding few bits as well. Here it stays in float16.",
+            "You quantized the embedding as well. Here it stays in float16.",
             {"each_quantized": True},
         ),
         (
-            "You took a byte for every number. Two of 4 bits share one.",
+            "You counted a byte per number. Two 4-bit numbers share one.",
             {"bits": 8},
         ),
-        ("Numbers and scales are two tensors. Each takes blocks of 512 bytes.", {"step_bytes": 1}),
+        (
+            "You rounded the sum. Numbers and scales are two tensors, and each block is a multiple "
+            "of 512 bytes.",
+            {"step_bytes": 1},
+        ),
     ),
 )
 
@@ -496,16 +503,17 @@ SERVER = Diagnose(
     mistakes=of(
         _told,
         (
-            "You did not look whether anything is left at the end, when all requests are done.",
+            "You did not check what is still allocated at the end, when all requests are done.",
             {"by_end": False},
         ),
         (
-            "You took any block as large as the longest text for a reserved one. A request that "
-            "is copied as it grows may become that long, too.",
+            "You took any block as large as the longest sequence as a reserved one. A cache that "
+            "is copied as it grows can become that large, too.",
             {"largest": True},
         ),
         Mistake(
-            "You took copying for paging. A page has always the same size.",
+            "You answered paging for a cache that is copied. With paging, all pages have the same "
+            "size.",
             instead(_told, {"copies": "pages"}),
         ),
     ),
@@ -568,14 +576,15 @@ def _where_it_ended(run: Run) -> str:
     held_bytes = torch.cuda.memory_allocated()
     come_bytes = 2 * CHUNK_BYTES * len(run.noted)
     said = (
-        f"{run.ran_out} with piece {piece + 1} of request {request}, where "
-        f"{format_bytes(held_bytes)} are allocated. "
+        f"{run.ran_out} with piece {piece + 1} of request {request}, with "
+        f"{format_bytes(held_bytes)} allocated. "
     )
     if held_bytes > come_bytes + 8 * CHUNK_BYTES * LONGEST:  # cuBLAS's workspace, and outputs
         return said + (
-            f"All that has come until now takes {format_bytes(come_bytes)}. For what is the rest?"
+            f"The KV cache of all pieces so far takes {format_bytes(come_bytes)}. What is the "
+            "rest for?"
         )
-    return said + "Who still needs the keys and values of a request that has its output?"
+    return said + "Which variable still references the keys and values of a finished request?"
 
 
 def _outputs(run: Run, returned: Any) -> list[torch.Tensor]:
@@ -590,16 +599,17 @@ def _same_outputs(run: Run, expected: list[torch.Tensor]) -> None:
         if pieces != list(range(length)):
             raise NotFixed(
                 f"It fits, but does not load each of the {length} pieces of request {request} "
-                "once, in their order."
+                "once and in order."
             )
     for found, (request, piece) in zip(run.noted, _in_order(run.case["requests"]), strict=True):
         if found != (request, piece):
             raise NotFixed(
-                f"It fits, but loads piece {found[1]} of request {found[0]} where piece {piece} of "
-                f"request {request} comes. Requests are served while they arrive, step by step."
+                f"It fits, but loads piece {found[1]} of request {found[0]} although piece "
+                f"{piece} of request {request} is next. Requests are served while they arrive, "
+                "step by step."
             )
     for request, (found, right) in enumerate(zip(run.results, expected, strict=True)):
-        message = f"It fits, but the output of request {request} is another."
+        message = f"It fits, but the output of request {request} is wrong."
         require_close(found, right, message, rtol=1e-4, atol=1e-5)
 
 

@@ -98,19 +98,20 @@ COPY = Predict(
     gpu=H100,
     mistakes=of(
         _copy,
-        ("You forgot the scales.", {"scale_bytes": 0, "block_scale_bytes": 0}),
+        ("You left out the scales.", {"scale_bytes": 0, "block_scale_bytes": 0}),
         (
-            "You took a scale of 4 bytes for each block. In MX formats it is a byte: a power of "
-            "two.",
+            "You counted a scale of 4 bytes per block. In MX formats a scale is one byte: a power "
+            "of two.",
             {"block_scale_bytes": 4},
         ),
         (
-            "You counted the scales that say something. The product reads them in tiles of 128 "
-            "rows by 4 blocks, filled up.",
+            "You left out the padding of the scales. The GEMM reads them in tiles of 128 rows by "
+            "4 blocks.",
             {"tiled": False},
         ),
         Mistake(
-            "You counted 2 bytes for each number. The copy has one; the 16-bit matrix is another.",
+            "You used 2 bytes per number. The 8-bit copy takes one; the 16-bit matrix is a "
+            "separate tensor.",
             lambda rows, columns, scaling: rows * columns + _copy(rows, columns, scaling),
         ),
     ),
@@ -210,24 +211,24 @@ KEPT = Predict(
     mistakes=of(
         _kept,
         (
-            "You let the layers share one cast of their input. Each of them makes and keeps its "
-            "own; only one wide layer has one.",
+            "You let the layers share one cast of their input. Each makes and saves its own; only "
+            "a single wide layer has one.",
             {"cast_once": True},
         ),
         (
-            "You counted the 16-bit input once for each layer. It is one tensor, however many keep "
-            "it.",
+            "You counted the 16-bit input once per layer. It is one tensor, however many layers "
+            "save it.",
             {"shared": False},
         ),
         (
-            "You halved what GELU keeps. It is no product: it keeps its input in 16 bits.",
+            "You halved what GELU saves. GELU is not a GEMM: it saves its input in 16 bits.",
             {"gelu_bytes": 1},
         ),
-        ("You forgot GELU: it keeps its input.", {"gelu_bytes": 0}),
-        ("You forgot the casts of the weights.", {"weights": False}),
+        ("You left out GELU: it saves its input.", {"gelu_bytes": 0}),
+        ("You left out the casts of the weights.", {"weights": False}),
         (
-            "You kept the 16-bit inputs beside their casts. Nobody else reads them in the backward "
-            "pass.",
+            "You kept the 16-bit inputs beside their casts. Nothing else reads them in the "
+            "backward pass.",
             {"besides": True},
         ),
     ),
@@ -315,12 +316,12 @@ SCALE = Diagnose(
     mistakes=of(
         _scale,
         (
-            "You took every scale that does not cut for a right one. An old scale can be too large "
-            "as well, when numbers have become smaller.",
+            "You accepted every scale without overflow. An old scale can also be too large, once "
+            "the numbers have become smaller: then they underflow.",
             {"too_small_only": True},
         ),
         (
-            "You told it from the zeros alone. Without a scale small numbers vanish, too: look at "
+            "You looked only at the zeros. Without a scale small numbers underflow, too: check "
             "the scale first.",
             {"by_zeros": True},
         ),
@@ -421,15 +422,15 @@ class Counts:
         """
         if self.gelu > 1.25 * own.gelu:
             raise NotFixed(
-                "It fits, but computes GELU again in the backward pass. Nothing may be computed "
-                "twice: all that is saved has to stay, in 8 bits."
+                "It fits, but computes GELU again in the backward pass. Do not recompute: "
+                "everything saved has to stay, in 8 bits."
             )
         fraction = self.in_bytes / (2 * own.gelu)
         if fraction < LEAST_IN_BYTES:
             raise NotFixed(
-                f"It fits, but reads {fraction:.0%} of what the step saves from tensors of 8 bits. "
-                "For each block that is two activations: the input of GELU and its output. Which "
-                "of them do you keep in more bits, or compute again?"
+                f"It fits, but reads {fraction:.0%} of what the step saves from tensors of 8 "
+                "bits. Each block saves two activations: the input of GELU and its output. Which "
+                "of them do you save in more bits, or recompute?"
             )
 
 
@@ -454,17 +455,17 @@ def _collected(run: Run, counts: Counts) -> StepResult:
 
 def _held(run: Run) -> str:
     return (
-        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}: "
-        f"{run.peak_bytes / ACTIVATION_BYTES:.1f} times the input. How many bytes does each number "
-        "take that waits for the backward pass?"
+        f"{run.ran_out}, with {format_bytes(run.peak_bytes)} allocated: "
+        f"{run.peak_bytes / ACTIVATION_BYTES:.1f} times the input. How many bytes does each "
+        "number take that is saved for the backward pass?"
     )
 
 
 def _close_gradients(run: Run, expected: StepResult) -> None:
     run.require_no_more_flops(
-        "it computes layers twice. Here all that is saved has to stay, in fewer bits."
+        "it recomputes layers. Here everything saved has to stay, in fewer bits."
     )
-    run.require_stayed(HOST_BYTES, "Here all that is saved has to stay on the GPU, in fewer bits.")
+    run.require_stayed(HOST_BYTES, "Here everything saved has to stay on the GPU, in fewer bits.")
     run.results.counts.require_bytes(expected.counts)
     found = run.results.gradients
     if missing := [name for name in expected.gradients if name not in found]:
@@ -473,9 +474,8 @@ def _close_gradients(run: Run, expected: StepResult) -> None:
     if not off <= CLOSE:  # nan is not close either
         how = "nan or infinite" if math.isnan(off) else f"{off:.0%} off"
         raise NotFixed(
-            f"It fits, but the gradients are {how} where {CLOSE:.0%} off are tolerated. Which "
-            "rows share a scale, how fine are the format's steps, and is anything cast that need "
-            "not be?"
+            f"It fits, but the gradients are {how}; the tolerance is {CLOSE:.0%}. Which rows "
+            "share a scale, how fine are the format's steps, and is anything cast unnecessarily?"
         )
 
 

@@ -81,19 +81,22 @@ KEPT = Predict(
     gpu=T4,
     mistakes=of(
         _kept,
-        ("You took the norm's wide copy of x for bfloat16. It is float32.", {"wide_bytes": 2}),
         (
-            "You left out the roots: a float32 number for each row, which are kept.",
+            "You counted the norm's full-width copy of x as bfloat16. It is float32.",
+            {"wide_bytes": 2},
+        ),
+        (
+            "You left out the roots: one float32 number per row, which are saved.",
             {"roots": False},
         ),
         (
-            "You left out what the last product reads: its weight's gradient needs it, and the "
-            "partitioner keeps what products read.",
+            "You left out the input of the last product. Its weight's gradient needs it, and the "
+            "partitioner saves the inputs of products.",
             {"hidden": False},
         ),
         Mistake(
             "You gave the eager answer for the compiled block. Which ops does the backward pass "
-            "compute again?",
+            "recompute?",
             lambda rows, width, inner, compiled: _kept(rows, width, inner, False),
         ),
     ),
@@ -155,13 +158,13 @@ PHASE = Diagnose(
     mistakes=of(
         _phase,
         (
-            "You looked at what is reserved in all. Other blocks come and go, too: look at the "
-            "pools.",
+            "You looked at the total reserved memory. Other blocks come and go, too: look at the "
+            "private pools.",
             {"by_reserved": True},
         ),
         Mistake(
-            "You took what is allocated for a sign of graphs. Without graphs it falls as well, "
-            "after each backward pass.",
+            "You took falling allocated memory as a sign of graph capture. It also falls without "
+            "graphs, after each backward pass.",
             lambda allocated, reserved, pools: (
                 "replaying" if min(allocated) < reserved[-1] / 4 else "no graphs"
             ),
@@ -212,18 +215,16 @@ def _step_again(model: Any, x: torch.Tensor) -> None:
 
 def _held(run: Run) -> str:
     return (
-        f"{run.ran_out} where it holds {format_bytes(run.peak_bytes)}: "
-        f"{run.peak_bytes / HIDDEN_BYTES / run.case['blocks']:.1f} hidden layers for each block. "
-        "Which of them could be computed again from others, without a product?"
+        f"{run.ran_out}, with {format_bytes(run.peak_bytes)} allocated: "
+        f"{run.peak_bytes / HIDDEN_BYTES / run.case['blocks']:.1f} hidden layers per block. Which "
+        "of them could be recomputed from others, without a product?"
     )
 
 
 def _same_gradients(run: Run, expected: Gradients) -> None:
-    run.require_no_more_flops(
-        "it computes products twice. Recompute only what is done element by element."
-    )
+    run.require_no_more_flops("it recomputes products. Recompute only element-wise ops.")
     run.require_stayed(
-        HOST_BYTES, "Here everything stays on the GPU; some of it can be computed again."
+        HOST_BYTES, "Here everything stays on the GPU; some of it can be recomputed."
     )
     require_gradients(run.results, expected, SAME)
 

@@ -131,57 +131,57 @@ HELD = Predict(
     mistakes=of(
         _held,
         (
-            "You think that a copy on the host is free of its graph. cpu() is an op like any "
-            "other: backward could go through it.",
+            "You took a copy on the host as free of its graph. cpu() is an op like any other: the "
+            "backward pass could go through it.",
             {"cpu_keeps_graph": False},
         ),
         (
-            "You think that detach() lets go of the memory. It lets go of the graph; the numbers "
-            "are where they were.",
+            "You took detach() as freeing the memory. It drops the graph; the numbers stay where "
+            "they were.",
             {"detached_frees": True},
         ),
         (
-            "You counted ReLU's output twice. ReLU saves it, and the layer behind it saves the "
-            "same tensor.",
+            "You counted ReLU's output twice. ReLU saves it, and the next layer saves the same "
+            "tensor.",
             {"relu_outputs": 2},
         ),
         (
-            "You left out the batches. The first layer saves what it was given.",
+            "You left out the batches. The first layer saves its input.",
             {"inputs": 0},
         ),
         (
-            "You think that detach() leaves the graph where it was. Who else has a name for the "
+            "You took detach() as leaving the graph in place. Which variable still references the "
             "tensor that it was called on?",
             {"detached_keeps_graph": True},
         ),
         (
-            "You let a loss hold what the model saves, and nothing of its own. What does the "
-            "square need for its gradient?",
+            "You let a loss keep only what the model saves. What does the square save for its "
+            "gradient?",
             {"loss_keeps": 0},
         ),
         (
-            "You let a loss hold the output beside the difference. A subtraction saves neither of "
-            "what it reads; who else has the output?",
+            "You let a loss keep the output beside the difference. A subtraction saves neither of "
+            "its inputs; which variable references the output?",
             {"loss_keeps": 2},
         ),
         (
-            "You took an output for its numbers alone. Without no_grad(), what hangs on it?",
+            "You counted only an output's numbers. Without no_grad(), what else does it reference?",
             {"output_keeps_graph": False},
         ),
         (
-            "You took a loss for a number alone. Without no_grad(), what hangs on it?",
+            "You counted only a loss's number. Without no_grad(), what else does it reference?",
             {"loss_keeps_graph": False},
         ),
         (
-            "You left the output on the GPU beside its copy on the host. Who has a name for it "
-            "after the next batch?",
+            "You kept the output on the GPU beside its copy on the host. Which variable "
+            "references it after the next batch?",
             {"cpu_leaves_output": True},
         ),
         (
-            "You counted one batch. What has been gathered when the loop ends?",
+            "You counted one batch. What has been collected when the loop ends?",
             {"batches": 1},
         ),
-        ("You gave a number its four bytes. What is the smallest block?", {"block_bytes": 4}),
+        ("You counted a number as four bytes. What is the smallest block?", {"block_bytes": 4}),
     ),
 )
 
@@ -271,24 +271,27 @@ WHICH = Diagnose(
     mistakes=of(
         _which,
         (
-            "You count what the first step brings for good: workspaces, and with other optimizers "
-            "their states. Begin to look after it.",
+            "You counted what the first step allocates for good: workspaces, and with other "
+            "optimizers their states. Start comparing after the first step.",
             {"first": 0},
         ),
-        ("You do not ask whether the growth ends. What is full after a while?", {"bends": False}),
         (
-            "You do not look for memory that comes back. Who gives it back, if no line of the "
+            "You did not check whether the growth ends. What is full after a while?",
+            {"bends": False},
+        ),
+        (
+            "You did not look for memory that is freed later. What frees it, if no line of the "
             "program does?",
             {"falls": False},
         ),
         (
-            "You look at the last step only. It may be one in which nothing grows, or nothing "
-            "comes back, by chance: what of all the steps before?",
+            "You looked only at the last step. By chance, it can be one in which nothing grows or "
+            "nothing is freed: what about all the steps before?",
             {"last_only": True},
         ),
         (
-            "You ask whether the curve ends below its highest point. Memory that comes back can "
-            "be there again at the end: look at each step.",
+            "You checked whether the curve ends below its highest point. Freed memory can be "
+            "allocated again at the end: look at each step.",
             {"falls_at_end": True},
         ),
     ),
@@ -346,13 +349,14 @@ def _where_it_ended(run: Run) -> str:
     held_bytes = torch.cuda.memory_allocated()
     sizes = (
         f"{run.ran_out} in batch {loaded} of {run.case['batches']}, each of "
-        f"{format_bytes(_batch_bytes(run))}, where {format_bytes(held_bytes)} are allocated. "
+        f"{format_bytes(_batch_bytes(run))}, with {format_bytes(held_bytes)} allocated. "
     )
     if loaded < 2:
-        return sizes + "What does a step need beside one batch and its activations?"
+        return sizes + "What does a step need besides one batch and its activations?"
     return sizes + (
-        "Something of every batch so far is there. Two lines keep it: one keeps graphs that "
-        "nobody sends backward, one keeps what it wanted a single number of."
+        "Something of every batch so far is still allocated, because of two lines: one keeps "
+        "graphs that no backward pass uses, one keeps a whole tensor although it needs a single "
+        "number."
     )
 
 
@@ -366,7 +370,9 @@ def _collected(run: Run, returned: Any) -> tuple[torch.Tensor, torch.Tensor]:
     if [type(module) for module in run.inputs[0].modules()] != kinds:
         raise NotFixed("It fits, but the model has other layers when the function returns.")
     if place := _hooked(run.inputs[0]):
-        raise NotFixed(f"It fits, but your hook on {place} is there when the function returns.")
+        raise NotFixed(
+            f"It fits, but your hook on {place} is still registered when the function returns."
+        )
     return torch.tensor(mean), torch.tensor(largest)
 
 
@@ -387,8 +393,8 @@ def _hooked(model: torch.nn.Module) -> str:
 def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
     check_order(run.noted, run.case["batches"])
     mean, largest = run.results
-    require_close(largest, expected[1], "It fits, but the largest outputs are others.", rtol=1e-4)
-    require_close(mean, expected[0], "It fits, but the mean check is another.", rtol=1e-4)
+    require_close(largest, expected[1], "It fits, but the largest outputs are wrong.", rtol=1e-4)
+    require_close(mean, expected[0], "It fits, but the mean check is wrong.", rtol=1e-4)
 
 
 TRAIN = Fix(
@@ -437,18 +443,20 @@ def _leaks(step: Callable[[], None]) -> bool:
 
 
 _ABOUT = {
-    "none": "It calls a healthy step a leak. What does the first step bring for good?",
-    "losses": "It does not notice a step that keeps a single number. Is there a tolerance in it?",
-    "checks": "It does not notice a step that keeps a graph.",
-    "hooks": "It does not notice a hook too many. From when on does a hook keep something?",
-    "masks": f"It calls a cache of {MOST_LENGTHS} masks a leak. When has it met every length?",
-    "errors": "It calls a leak what Python's garbage collector would have found. Ask it first.",
+    "none": "It calls a healthy step a leak. What does the first step allocate for good?",
+    "losses": "It misses a step that keeps a single number. Is there a tolerance in it?",
+    "checks": "It misses a step that keeps a graph.",
+    "hooks": "It misses a hook that stays registered. When does a hook start to keep memory?",
+    "masks": f"It calls a cache of {MOST_LENGTHS} masks a leak. When has it seen every length?",
+    "errors": (
+        "It calls a leak what Python's garbage collector would free. Run the collector first."
+    ),
 }
 
 
 def _is_bool(run: Run, returned: Any) -> bool:
     if type(returned) is not bool:
-        raise NotFixed(f"It has to return True or False, and gives a {type(returned).__name__}.")
+        raise NotFixed(f"It has to return True or False; it returns a {type(returned).__name__}.")
     return returned
 
 
@@ -553,18 +561,18 @@ GROWING = Diagnose(
     mistakes=of(
         _growing,
         (
-            "You count what was allocated, whether or not it was freed. Most of it lives for a "
-            "step.",
+            "You counted all allocations, freed or not. Most blocks live for one step.",
             {"frees": False},
         ),
         (
-            "You count all that is left at the end. Some of it came in the first steps and stays "
-            "for good: optimizer states, caches. Which line adds a block even late in the trace?",
+            "You counted everything that is left at the end. Some of it was allocated in the "
+            "first steps and stays for good: optimizer states, caches. Which line adds a block "
+            "even late in the trace?",
             {"late_only": False},
         ),
         (
-            "You add up the bytes that are left at the end. Something large that is kept once is "
-            "no leak. Which line adds a block even late in the trace?",
+            "You added up the bytes that are left at the end. Something large that is kept once "
+            "is no leak. Which line adds a block even late in the trace?",
             {"late_only": False, "by_bytes": True},
         ),
     ),

@@ -1,6 +1,6 @@
 """The layers compute something else, of the same FLOPs.
 
-says: A hook of yours, or a forward(), on layers.0
+says: A hook, or a forward() of your own, on layers.0
 """
 
 import torch

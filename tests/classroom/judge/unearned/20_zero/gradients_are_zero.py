@@ -1,6 +1,6 @@
 """A hook of each parameter drops its gradient.
 
-says: A hook of yours, or a forward(), on layers.0.weight
+says: A hook, or a forward() of your own, on layers.0.weight
 """
 
 

@@ -1,6 +1,6 @@
 """Gradients are added up over the ranks, and not divided.
 
-says: or a factor of gradients, changes what
+says: or a gradient divide factor changes what
 """
 
 

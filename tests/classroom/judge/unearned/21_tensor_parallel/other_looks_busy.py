@@ -1,6 +1,6 @@
 """Both halves on GPU 0, one after the other; GPU 1 multiplies, and nothing comes of it.
 
-says: a GPU computes what is the other's half
+says: one GPU computes the other's half
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Both matrices are cut by rows; the sums between them go by way of the host.
 
-says: go from GPU to GPU, or to the host
+says: between GPUs or to the host
 """
 
 import torch
