@@ -107,8 +107,8 @@ class Driver:
         size_bytes = whole(asked := size_bytes) or 0
         if not 0 < size_bytes <= 16 * GIB:
             raise NotFixed(
-                f"driver.take({asked!r}): a segment has a whole number of bytes, from 1 to "
-                f"{16 * GIB}."
+                f"driver.take({asked!r}): the size of a segment is a whole number of bytes, from "
+                f"1 to {16 * GIB}."
             )
         address = self._next
         # Segments never touch each other: blocks of two are no neighbours.
@@ -126,7 +126,7 @@ class Driver:
         """
         address = whole(given := address) or 0
         if address not in self.segments:
-            raise NotFixed(f"driver.give_back({given!r}): no segment begins there.")
+            raise NotFixed(f"driver.give_back({given!r}): no segment starts at this address.")
         del self.segments[address]
         self.calls += 1
 
@@ -217,21 +217,22 @@ def _required_free(
     """Require that a block lies in a segment, aligned, and on no other block: its address."""
     what = f"Request {number}, malloc({size_bytes:,}),"
     if (address := whole(given)) is None:
-        raise NotFixed(f"{what} gives a {type(given).__name__}; it has to give an address.")
+        raise NotFixed(f"{what} returns a {type(given).__name__}; it has to return an address.")
     segment = _segment_of(address, driver)
     if segment is None or address + size_bytes > segment[1]:
-        raise NotFixed(f"{what} gives a block that is not within one segment of the driver's.")
+        raise NotFixed(f"{what} returns a block that is not inside one segment of the driver.")
     if (address - segment[0]) % ALIGNED_TO_BYTES:
         raise NotFixed(
-            f"{what} gives an address {address - segment[0]:,} bytes into its segment: that is no "
-            f"multiple of {ALIGNED_TO_BYTES}."
+            f"{what} returns an address {address - segment[0]:,} bytes into its segment. It has "
+            f"to be a multiple of {ALIGNED_TO_BYTES}."
         )
     index = bisect_right(places, (address, 0))
     neighbours = places[max(index - 1, 0) : index + 1]
     for other, other_bytes in neighbours:
         if address < other + other_bytes and other < address + size_bytes:
             raise NotFixed(
-                f"{what} gives a block on top of another of {other_bytes:,} bytes, which lives."
+                f"{what} returns a block that overlaps another block of {other_bytes:,} bytes, "
+                "which is still allocated."
             )
     return address
 
@@ -244,8 +245,8 @@ def _require_segments(number: int, driver: Driver, places: list[tuple[int, int]]
         segment = _segment_of(address, driver)
         if segment is None or address + size_bytes > segment[1]:
             raise NotFixed(
-                f"In request {number} it gave a segment back in which a block of {size_bytes:,} "
-                "bytes lives."
+                f"In request {number} it returned a segment to the driver that still contains an "
+                f"allocated block of {size_bytes:,} bytes."
             )
 
 
@@ -327,18 +328,23 @@ def _first_difference(run: Run) -> str:
     request = recorded_requests(tuple(run.case["rows"]), run.case["layers"])[number]
     where = f"In request {number} of {len(found)}"
     if not request.size_bytes:
-        return f"{where}, free(), it changes what is reserved. PyTorch keeps its segments."
+        return f"{where}, free(), it changes the reserved memory. PyTorch keeps its segments."
     size = f"a block of {request.size_bytes:,} bytes"
     if mine and theirs:
-        return f"{where}, for {size}, it takes {mine:,} bytes from the driver; PyTorch {theirs:,}."
+        return (
+            f"{where}, for {size}, it takes {mine:,} bytes from the driver; PyTorch takes "
+            f"{theirs:,}."
+        )
     if theirs:
         return (
-            f"{where}, it finds room for {size}; PyTorch finds none, and takes a segment. Are "
-            "blocks up to 1 MiB and larger ones kept apart, and what is split off?"
+            f"{where}, it finds a free block for {size}; PyTorch finds none and takes a new "
+            "segment. Are small blocks (up to 1 MiB) and large ones kept in separate pools, and "
+            "how large is the remainder of a split?"
         )
     return (
-        f"{where}, it takes a segment for {size}; PyTorch has a free block for it. Are neighbours "
-        "merged again, is the smallest block taken that is large enough, and what is split off?"
+        f"{where}, it takes a new segment for {size}; PyTorch has a free block for it. Are "
+        "neighbouring free blocks merged, is the smallest block that is large enough chosen, and "
+        "how large is the remainder of a split?"
     )
 
 
@@ -362,7 +368,7 @@ def _is_full_of_holes(run: Run) -> str:
 def _too_much(run: Run) -> str:
     return (
         f"It reserves {format_bytes(run.peak_bytes)} at its peak; the target is "
-        f"{format_bytes(run.limit_bytes)}. There, {_is_full_of_holes(run)}."
+        f"{format_bytes(run.limit_bytes)}. At the peak, {_is_full_of_holes(run)}."
     )
 
 
@@ -417,7 +423,7 @@ def _replaying(**how: Any) -> Building:
         peak=lambda run: run.results.peak_bytes,
         steps=_driver_calls,
         steps_name="driver calls",
-        time="one step to the right: a block is asked for or given back",
+        time="one step to the right: a block is allocated or freed",
         held="reserved",
         bars=_map_of_blocks,
         curves=_reserved,

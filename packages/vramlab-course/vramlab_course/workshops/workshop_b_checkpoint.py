@@ -87,7 +87,7 @@ def _step(run: Run, others: Sequence[Any] = ()) -> torch.Tensor:
         run.require_intact()
         if not isinstance(y, torch.Tensor):
             raise NotFixed(
-                f"It has to return what the function returns, a tensor; it gives a "
+                "It has to return what the function returns, a tensor; it returns a "
                 f"{type(y).__name__}."
             )
         if not y.requires_grad:
@@ -114,7 +114,7 @@ def _after_step(run: Run, returned: torch.Tensor) -> Afterwards:
     scales = [each for each in run.noted if isinstance(each, torch.Tensor)]
     named = [*named_parameters_of(model), *((f"scale {n}", s) for n, s in enumerate(scales))]
     return Afterwards(
-        loss=on_host(returned, "The loss is no tensor."),
+        loss=on_host(returned, "The loss is not a tensor."),
         gradients={name: to_host(each.grad) for name, each in named if each.grad is not None},
         input_gradient=None if x.grad is None else to_host(x.grad),
         drawn=torch.rand(4, device="cuda").cpu(),
@@ -124,15 +124,15 @@ def _after_step(run: Run, returned: torch.Tensor) -> Afterwards:
 
 def _as_pytorch(run: Run, expected: Afterwards) -> None:
     found: Afterwards = run.results
-    require_close(found.loss, expected.loss, "The loss is another.", rtol=SAME)
-    random = "Does dropout drop the same numbers when the function runs again?"
+    require_close(found.loss, expected.loss, "The loss is wrong.", rtol=SAME)
+    random = "Does dropout use the same random numbers when the function runs again?"
     hint = random if "dropout" in run.case else ""
     require_gradients(found.gradients, expected.gradients, SAME, hint)
     if expected.input_gradient is not None:
         if found.input_gradient is None:
             raise NotFixed("The input of the first block has no gradient.")
         most = float(expected.input_gradient.abs().max())
-        message = "The gradient of the first block's input is another."
+        message = "The gradient of the first block's input is wrong."
         require_close(
             found.input_gradient, expected.input_gradient, message, rtol=SAME, atol=SAME * most
         )
@@ -140,12 +140,12 @@ def _as_pytorch(run: Run, expected: Afterwards) -> None:
         if calls != 2:
             raise NotFixed(
                 f"It fits, but block {number} was called {calls} times. A checkpoint calls its "
-                "function in forward, and once more in backward."
+                "function once in the forward pass and once in the backward pass."
             )
     if not torch.equal(found.drawn, expected.drawn):
         raise NotFixed(
-            "The gradients are right, but the random numbers that are drawn after the step are "
-            "others than without your checkpoint. What has to be put back after a function ran "
+            "The gradients are right, but the random numbers drawn after the step differ from "
+            "those without your checkpoint. Which state has to be restored after the function ran "
             "again?"
         )
 

@@ -80,13 +80,13 @@ class AllReduces:
         size_bytes = tensor.numel() * tensor.element_size()
         if not self.is_backward:
             raise NotFixed(
-                f"It sends {format_bytes(size_bytes)} when backward does not run. Everybody would "
-                "wait for that. When is a bucket full?"
+                f"It sends {format_bytes(size_bytes)} when the backward pass is not running, so "
+                "every rank would wait for it. When is a bucket full?"
             )
         if size_bytes > self.most_bytes:
             raise NotFixed(
-                f"It sends {format_bytes(size_bytes)} at once; a bucket, or the largest parameter, "
-                f"has {format_bytes(self.most_bytes)} at most."
+                f"It sends {format_bytes(size_bytes)} in one collective; a bucket, or the largest "
+                f"parameter, has at most {format_bytes(self.most_bytes)}."
             )
         if self.waiting_bytes > self.most_waiting_bytes:
             raise NotFixed(
@@ -192,7 +192,7 @@ def _same_gradients(run: Run, expected: Sequence[Gradients]) -> None:
             require_gradients(own, wanted, SAME)
         except NotFixed as error:
             raise NotFixed(
-                f"{error} That was rank {rank}; both should have the mean over all ranks."
+                f"{error} That was rank {rank}; both ranks need the mean over all ranks."
             ) from error
     total_bytes = _gradients_bytes(run)
     sent_bytes = max(sum(message.size_bytes for message in messages) for messages in run.sent)
@@ -237,7 +237,7 @@ DDP = Workshop(
         reference=_bucketed,
         best=_bucketed_as_views,
         steps_name="all-reduces",
-        question="Which gradients could travel together?",
+        question="Which gradients could share a bucket?",
         compare=_same_gradients,
     ),
 )

@@ -44,7 +44,7 @@ class RankCollectives:
     def all_gather(self, shard: Any) -> torch.Tensor:
         """Make a whole weight of all ranks' shards."""
         if not any(own is shard for own in self.shards):
-            raise NotFixed("all_gather() takes one of the shards that the rank was given.")
+            raise NotFixed("all_gather() takes one of this rank's shards.")
         with self._collective(GATHER, shard) as parts:
             weight = torch.cat(parts).to(shard.device)
             self._name_block("gathered weight")
@@ -100,7 +100,7 @@ def _step(run: Run, link: Link, shards: Tensors, x: torch.Tensor) -> list[torch.
         if one.shape != (WIDTH // RANKS, WIDTH):
             raise NotFixed(
                 f"A gradient has the shape {tuple(one.shape)}; a shard has "
-                f"{(WIDTH // RANKS, WIDTH)}. What does reduce_scatter() give?"
+                f"{(WIDTH // RANKS, WIDTH)}. What does reduce_scatter() return?"
             )
     return gradients
 
@@ -140,14 +140,14 @@ def _gathered_for_each_layer(
 def _same_gradients(run: Run, expected: Sequence[list[torch.Tensor]]) -> None:
     if _are_backwards(run.results[0], expected[0]):
         raise NotFixed(
-            "The gradients are right, and in the wrong order: yours go from the last layer to the "
+            "The gradients are right, but in the wrong order: yours go from the last layer to the "
             "first. The list of shards goes from the first to the last."
         )
     for rank, (own, wanted) in enumerate(zip(run.results, expected, strict=True)):
         for layer, (found, right) in enumerate(zip(own, wanted, strict=True)):
             message = (
-                f"The gradient of layer {layer}'s shard on rank {rank} is another than that of the "
-                "mean over all ranks."
+                f"The gradient of layer {layer}'s shard on rank {rank} is not that of the mean "
+                "over all ranks."
             )
             most = float(right.abs().max())
             require_close(found, right, message, rtol=SAME, atol=SAME * most)
@@ -193,7 +193,7 @@ FSDP = Workshop(
         reference=_gathered_for_each_layer,
         best=partial(_gathered_for_each_layer, last_stays=True),
         steps_name="collectives",
-        question="Which weight is gathered more often than twice?",
+        question="Which weight is gathered more than twice?",
         compare=_same_gradients,
     ),
 )

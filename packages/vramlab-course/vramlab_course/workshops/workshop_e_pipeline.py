@@ -63,16 +63,16 @@ def _order(program: Callable[..., Any], rank: int, ranks: int, micro_batches: in
     order: Any = as_data(list(given) if isinstance(given, Iterator) else given)
     if not _is_list_of_pairs(order):
         raise NotFixed(
-            f"For rank {rank} it has to give a list of pairs such as ('forward', 0) or "
-            f"('backward', 0); it gives {_short(order)}."
+            f"For rank {rank} it has to return a list of pairs such as ('forward', 0) or "
+            f"('backward', 0); it returns {_short(order)}."
         )
     pairs = [(way, whole(number) or 0) for way, number in order]
     for pair in pairs:
         if pair not in all_work or pairs.count(pair) > 1:
-            problem = "twice" if pair in all_work else "which is not there"
+            problem = "twice" if pair in all_work else "which is not in the schedule"
             raise NotFixed(f"The order of rank {rank} has {pair!r}, {problem}.")
     if missing := sorted(all_work.difference(pairs)):
-        raise NotFixed(f"The order of rank {rank} lacks {missing[0]!r}.")
+        raise NotFixed(f"The order of rank {rank} is missing {missing[0]!r}.")
     return pairs
 
 
@@ -139,7 +139,7 @@ def _run_in_order(run: Run) -> PipelineRun:
     try:
         schedule = put_in_time("own", orders, [1] * ranks, micro_batches)
     except ValueError as error:
-        raise NotFixed(f"The pipeline stands still: {error}.") from error
+        raise NotFixed(f"The pipeline is stuck: {error}.") from error
     done = PipelineRun(
         schedule, [[(work.direction, work.micro_batch) for work in order] for order in orders]
     )
@@ -182,8 +182,8 @@ def _as_gpipe(run: Run, _: object) -> None:
         for place, (expected, found) in enumerate(zip(wanted, order, strict=True)):
             if found != expected:
                 raise NotFixed(
-                    f"It runs, but it is not GPipe's order: rank {rank} does {found!r} in place "
-                    f"{place}, where it should be {expected!r}."
+                    f"It runs, but the order is not GPipe's: rank {rank} does {found!r} in "
+                    f"position {place}, where {expected!r} is expected."
                 )
 
 
@@ -195,8 +195,8 @@ def _as_few_in_flight(run: Run, _: object) -> None:
         found, most = (each.in_flight(rank) for each in (run.results.schedule, target))
         if found > most:
             raise NotFixed(
-                f"Rank {rank} has {found} micro-batches in flight at once; the target is {most}. "
-                "How long does it have to wait for its first backward?"
+                f"Rank {rank} has {found} micro-batches in flight at the same time; the target is "
+                f"{most}. How long does it have to wait for its first backward pass?"
             )
 
 
@@ -209,7 +209,9 @@ def _in_flight(run: Run) -> str:
 
 def _too_much(run: Run) -> str:
     peak_bytes, limit_bytes = format_bytes(run.peak_bytes), format_bytes(run.limit_bytes)
-    return f"A GPU holds {peak_bytes} at its peak; the target is {limit_bytes}: {_in_flight(run)}."
+    return (
+        f"A GPU allocates {peak_bytes} at its peak; the target is {limit_bytes}: {_in_flight(run)}."
+    )
 
 
 def _work_of_ranks(run: Run) -> list[RunBar]:
@@ -253,9 +255,9 @@ def _scheduling(**how: Any) -> Building:
         ran_out=_too_much,
         steps=_slots,
         steps_name="slots of time",
-        question="Who waits for whom, and for how long?",
+        question="Which rank waits for which, and for how long?",
         most_steps=_slots,
-        time="time in slots: backward takes two, forward one",
+        time="time in slots: a forward pass takes one, a backward pass two",
         time_is_steps=True,
         bars=_work_of_ranks,
         curves=_held_in_time,

@@ -113,7 +113,7 @@ def _loss_on_host(run: Run, returned: object) -> torch.Tensor:
 
 
 def _same_loss(run: Run, expected: torch.Tensor) -> None:
-    _require_loss(run, run.results, expected, "It fits, but the loss is another.")
+    _require_loss(run, run.results, expected, "It fits, but the loss is wrong.")
 
 
 def _require_loss(run: Run, found: torch.Tensor, expected: torch.Tensor, message: str) -> None:
@@ -121,13 +121,13 @@ def _require_loss(run: Run, found: torch.Tensor, expected: torch.Tensor, message
     tokens, ignored = run.case["tokens"], run.case["ignored"]
     times = float(found.sum() / expected)
     if math.isnan(times):
-        why = "Is there a piece whose tokens all count for nothing? Its mean is 0 / 0."
+        why = "Is every token of some chunk ignored? Its mean is 0 / 0."
     elif math.isclose(times, tokens - ignored, rel_tol=SAME):
         why = "It is the sum over the tokens."
     elif math.isclose(times, (tokens - ignored) / tokens, rel_tol=SAME):
-        why = "It is divided by all tokens, and those that are ignored do not count."
+        why = "It is divided by all tokens, but ignored tokens do not count."
     else:
-        why = "If it is a mean of means: do all pieces count equally many tokens?"
+        why = "If it is a mean of means: does every chunk count equally many tokens?"
     require_close(found, expected, f"{message} {why}", rtol=SAME)
 
 
@@ -165,13 +165,13 @@ def _with_gradients(run: Run, returned: object) -> LossAndGradients:
 
 
 def _same_gradients(run: Run, expected: LossAndGradients) -> None:
-    _require_loss(run, run.results.loss, expected.loss, "The loss is another.")
+    _require_loss(run, run.results.loss, expected.loss, "The loss is wrong.")
     for name, found, wanted in zip(
         ("x", "weight"), run.results.gradients, expected.gradients, strict=True
     ):
         times = float((found * wanted).sum() / wanted.square().sum())
         hint = "" if abs(times - 1) < SAME else f" It is about {times:.3f} times as large."
-        message = f"The loss is right, but the gradient of {name} is another.{hint}"
+        message = f"The loss is right, but the gradient of {name} is wrong.{hint}"
         require_close(found, wanted, message, rtol=SAME, atol=SAME * float(wanted.abs().max()))
 
 

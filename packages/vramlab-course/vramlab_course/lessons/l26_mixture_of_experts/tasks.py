@@ -418,7 +418,7 @@ def _same_layer(run: Run, expected: dict[str, torch.Tensor]) -> None:
             "that were not dispatched to them?"
         )
     for name, right in expected.items():
-        message = f"It fits, but {name} is another."
+        message = f"It fits, but {name} is wrong."
         require_close(run.results[name], right, message, rtol=1e-4, atol=1e-5)
 
 

@@ -1,6 +1,6 @@
 """The scores weight the outputs and learn nothing.
 
-says: the gradient of scores is another
+says: the gradient of scores is wrong
 """
 
 import torch

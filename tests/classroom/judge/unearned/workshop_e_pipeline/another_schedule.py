@@ -1,6 +1,6 @@
 """Gives 1F1B's order where GPipe's is asked for: it holds less, in as many slots.
 
-says: it is not GPipe's order: rank 0 does ('backward', 0) in place 4
+says: the order is not GPipe's: rank 0 does ('backward', 0) in position 4
 """
 
 

@@ -1,6 +1,6 @@
 """Takes its rank from the number of calls so far.
 
-says: A GPU holds 1.31 MiB at its peak; the target is 1.20 MiB
+says: A GPU allocates 1.31 MiB at its peak; the target is 1.20 MiB
 """
 
 from itertools import count

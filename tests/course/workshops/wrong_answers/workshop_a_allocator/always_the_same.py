@@ -1,7 +1,7 @@
 """Hands out the same memory again and again.
 
 loses: LeanAllocator
-says: gives a block on top of another
+says: returns a block that overlaps another
 """
 
 

@@ -1,7 +1,7 @@
 """Leaves blocks as they come back.
 
 loses: CachingAllocator
-says: Are neighbours merged again
+says: Are neighbouring free blocks merged
 """
 
 MIB = 2**20

@@ -1,7 +1,7 @@
 """Puts small blocks into the holes of large ones.
 
 loses: CachingAllocator
-says: Are blocks up to 1 MiB and larger ones kept apart
+says: kept in separate pools
 """
 
 MIB = 2**20

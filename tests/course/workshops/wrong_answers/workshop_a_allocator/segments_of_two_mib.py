@@ -1,7 +1,7 @@
 """Rounds all segments to 2 MiB.
 
 loses: CachingAllocator
-says: bytes from the driver; PyTorch 20,971,520.
+says: bytes from the driver; PyTorch takes 20,971,520.
 """
 
 MIB = 2**20

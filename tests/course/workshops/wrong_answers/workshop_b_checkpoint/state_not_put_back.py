@@ -1,7 +1,7 @@
 """Leaves the generator where the last function has left it.
 
 loses: checkpoint_with_dropout
-says: What has to be put back after a function ran
+says: Which state has to be restored
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Sends buckets when backward has ended.
 
 loses: bucketed_ddp
-says: when backward does not run. Everybody would wait for that.
+says: When is a bucket full?
 """
 
 import torch

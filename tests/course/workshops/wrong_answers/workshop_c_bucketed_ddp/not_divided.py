@@ -1,7 +1,7 @@
 """Forgets to divide by the ranks.
 
 loses: bucketed_ddp
-says: That was rank 0; both should have the mean over all ranks.
+says: That was rank 0; both ranks need the mean over all ranks.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Gathers a weight for each product.
 
 loses: fsdp_step
-says: Which weight is gathered more often than twice?
+says: Which weight is gathered more than twice?
 """
 
 import torch

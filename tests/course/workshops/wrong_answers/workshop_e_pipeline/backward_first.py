@@ -1,7 +1,7 @@
 """Waits for a gradient that nobody sends.
 
 loses: one_forward_one_backward
-says: The pipeline stands still: ranks wait for what does not come: rank 0
+says: ranks wait for what does not come: rank 0
 """
 
 

@@ -1,7 +1,7 @@
 """Takes each micro-batch forward and backward before the next.
 
 loses: gpipe
-says: it is not GPipe's order: rank 0 does ('backward', 0) in place 1
+says: the order is not GPipe's: rank 0 does ('backward', 0) in position 1
 """
 
 

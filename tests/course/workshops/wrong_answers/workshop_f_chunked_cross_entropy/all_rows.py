@@ -1,7 +1,7 @@
 """Divides by all tokens, also those that count for nothing.
 
 loses: mean_loss
-says: those that are ignored do not count
+says: ignored tokens do not count
 """
 
 from torch.nn.functional import cross_entropy

@@ -1,7 +1,7 @@
 """Forgets the gradient that arrives.
 
 loses: chunked_loss
-says: The loss is right, but the gradient of x is another. It is about 0.308 times as large.
+says: The loss is right, but the gradient of x is wrong. It is about 0.308 times as large.
 """
 
 import torch

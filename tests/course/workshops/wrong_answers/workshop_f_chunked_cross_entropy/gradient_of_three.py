@@ -1,7 +1,7 @@
 """Takes the gradient that arrives for 3, as it may have seen once.
 
 loses: chunked_loss
-says: The loss is right, but the gradient of x is another.
+says: The loss is right, but the gradient of x is wrong.
 """
 
 import torch

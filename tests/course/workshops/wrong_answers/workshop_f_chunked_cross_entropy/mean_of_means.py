@@ -1,7 +1,7 @@
 """Takes the mean of the pieces' means.
 
 loses: mean_loss
-says: do all pieces count equally many tokens?
+says: does every chunk count equally many tokens?
 """
 
 import torch
