@@ -1,7 +1,7 @@
 """Begins with more micro-batches than there are.
 
 loses: one_forward_one_backward
-says: The order of rank 0 has ('forward', 2), which does not exist.
+says: The order of rank 0 has ('forward', 2), which is not in the schedule
 """
 
 
