@@ -1,6 +1,6 @@
 """Sets every gradient to the largest norm instead of clipping those that are longer.
 
-says: off the way that they go in float32
+says: off those of float32 training
 """
 
 import torch
