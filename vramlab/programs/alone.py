@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,9 @@ from vramlab.errors import NeedsMoreGPUs
 from vramlab.gpu.stand_ins.ranks.rank_alone import StoreOfRankAlone
 from vramlab.gpu.torch_internals import clear_dtensor_caches
 from vramlab.native.choice import is_inside
+
+_RECORDER_SIZE = "TORCH_FR_BUFFER_SIZE"
+"""Environment variable: events that the flight recorder keeps; with 0 it is off."""
 
 
 @contextmanager
@@ -33,17 +38,38 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
     torch.cuda.init()  # else a DeviceMesh warns that no GPU was chosen
     store = StoreOfRankAlone()
     told_before = sys.excepthook
-    dist.init_process_group("nccl", rank=rank, world_size=ranks, store=store)
-    if is_inside() and (world := dist.group.WORLD) is not None:
-        # From 2.15 on PyTorch would split a mesh's groups off this one, as it is bound to a GPU:
-        # how many ranks are in them, its C++ asks NCCL, and only all ranks together know.
-        world.bound_device_id = None
+    with _without_notices():
+        dist.init_process_group("nccl", rank=rank, world_size=ranks, store=store)
+        if is_inside() and (world := dist.group.WORLD) is not None:
+            # From 2.15 on PyTorch would split a mesh's groups off this one, as it is bound to a
+            # GPU: how many ranks are in them, its C++ asks NCCL, and only all ranks together know.
+            world.bound_device_id = None
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+            sys.excepthook = told_before  # PyTorch leaves one that begins every line with the rank
+            _forget_meshes()
+
+
+@contextmanager
+def _without_notices() -> Iterator[None]:
+    """Keep PyTorch 2.15 from printing what only matters among several ranks.
+
+    Its flight recorder warns when one process is another rank than before. Its pipelines suggest
+    communicators that do not wait for each other.
+    """
+    pipelining = logging.getLogger("torch.distributed.pipelining._p2p")
+    level, size = pipelining.level, os.environ.get(_RECORDER_SIZE)
+    pipelining.setLevel(logging.ERROR)
+    os.environ[_RECORDER_SIZE] = "0"
     try:
         yield
     finally:
-        dist.destroy_process_group()
-        sys.excepthook = told_before  # PyTorch leaves one that begins every line with the rank
-        _forget_meshes()
+        pipelining.setLevel(level)
+        os.environ.pop(_RECORDER_SIZE)
+        if size is not None:
+            os.environ[_RECORDER_SIZE] = size
 
 
 def refuse_real_gpu(program: str) -> None:
