@@ -35,7 +35,7 @@ HINTS = "\n".join(
 
 END = """## Done?
 
-Run everything once more from the top (**Kernel → Restart Kernel and Run All Cells**), or press \
+Run everything again from the top (**Kernel → Restart Kernel and Run All Cells**), or press \
 **Validate**, or run `vramlab check {number}` in a shell: all three judge what this notebook says \
 now, not what you ran an hour ago."""
 
