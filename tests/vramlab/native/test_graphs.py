@@ -508,4 +508,6 @@ def test_both_engines_do_the_same(name: str, native_answers: tuple[str, dict[str
     for part in ("notes", "events", "segments"):
         assert found[part] == expected[part]
     for device, stats in enumerate(found["stats"]):
+        if name in ANY_ORDER:  # how often what was freed has had a free neighbour
+            stats = {key: value for key, value in stats.items() if "inactive_split" not in key}
         assert stats == {key: expected["stats"][device].get(key) for key in stats}

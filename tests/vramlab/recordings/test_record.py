@@ -112,6 +112,7 @@ def test_processes_start_anew_where_a_fork_cannot_use_cuda(tmp_path: Path) -> No
     assert recording.entries["context"].status == "ok"
 
 
+@pytest.mark.filterwarnings("ignore:Can't initialize NVML:UserWarning")  # of the stub libraries
 def test_without_a_gpu_it_says_what_to_do(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
