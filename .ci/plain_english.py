@@ -21,6 +21,7 @@ WORDS = {
     r"mend(?:s|ed|ing)?": "fix",
     r"h(?:old|olds|eld) (?:\w+ ){0,4}against": "compare with",
     r"likewise|thereof|thereby|therein|wherein|hereby|herein|whereof": "repeat the noun",
+    r"nobody(?:'s)?|somebody(?:'s)?|whoever": "name the subject, or use the passive",
     r"by lot": "at random",
     r"at hand": "available",
     r"in (?:the )?place of": "instead of",

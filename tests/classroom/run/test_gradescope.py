@@ -259,7 +259,9 @@ def test_set_up_everybody_may_read_the_packages_and_nobody_the_seed(tmp_path: Pa
         archive.extractall(source)
     (tmp_path / "venv").mkdir()
     subprocess.run(["chmod", "-R", "go=", source], check=True)
-    _, permissions = (source / "setup.sh").read_text().split("\n# Answers are judged as nobody")
+    _, permissions = (
+        (source / "setup.sh").read_text().split("\n# Answers are judged as an unprivileged user")
+    )
     subprocess.run(
         ["bash", "-e"],
         input=f"#{permissions}",

@@ -85,7 +85,7 @@ DRAWN: dict[str, tuple[Callable[[], Picture], str, tuple[str, ...]]] = {
     "eight-bit layer that casts again": (
         lambda: draw_eight_bit_linear(2048, 1024, 1024, "8 bits, cast again"),
         "Three products in 8 bits; 4 MiB stay from forward to backward",
-        ("W and x,\ncast once more",),
+        ("W and x,\ncast again",),
     ),
     "pages": (
         # 2 pages of 16 tokens of 1 KiB, of which 20 are there; 8 pages' room if all is reserved

@@ -90,8 +90,9 @@ class Decision:
 
     @property
     def text(self) -> str:
-        """What stands there."""
-        return linecache.getline(self.filename, self.line).strip()
+        """The line; "" if a bracket is still open at its end, since `if (` says nothing."""
+        line = linecache.getline(self.filename, self.line).strip()
+        return line if line.count("(") == line.count(")") else ""
 
 
 class _Source:

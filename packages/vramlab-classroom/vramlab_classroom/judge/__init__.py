@@ -9,7 +9,7 @@ What an answer is
     Source text: the last cell that binds the task's name, with the definitions of other cells that
     it needs (`answers.py`). The learner's objects are never looked at, and a submission is never
     executed as a notebook, so what else it does (input transformers, patches, `sys.exit`, threads,
-    output without end) has nobody to do it to.
+    output without end) has no effect.
 
 Where it runs
     On a job pool (`job_pool.py`): processes of its own, which fork once per job. Predictions

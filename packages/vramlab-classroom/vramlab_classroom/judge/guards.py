@@ -506,7 +506,7 @@ def progress_over_range(*bounds: int, **kwargs: Any) -> ProgressBar:
 
 
 class Silent:
-    """Be `sys.stderr` or `sys.stdout`, and write to nobody."""
+    """Replace `sys.stderr` or `sys.stdout`, and drop the text."""
 
     write = flush = nothing
 

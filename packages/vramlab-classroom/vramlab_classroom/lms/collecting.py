@@ -310,9 +310,9 @@ def _take(handed_in: HandedIn, destination: Destination, *, overwrite: bool) -> 
 def _stamp(handed_in: HandedIn, due: datetime | None) -> datetime:
     """Return when it was submitted, UTC.
 
-    A download of an LMS has the times at which it was made. So what the LMS does not call late
-    counts as handed in by the due date, and what it does as a second after that: late, and nobody
-    here knows how much.
+    Files of an LMS's download have the time of the download. So submissions that the LMS does not
+    call late count as submitted at the due date, and late ones a second after it, since how late
+    they were is unknown.
     """
     from nbgrader.utils import parse_utc
 

@@ -37,12 +37,12 @@ _WITHOUT_SCORE = (
 
 @dataclass(frozen=True)
 class AsNobody(LimitsOnly):
-    """A process with limits, as user nobody: it cannot read the seed, nor write results.
+    """A process with limits, as an unprivileged user: it cannot read the seed, nor write results.
 
     For machines where nothing but one submission is graded, as root: containers of Gradescope.
     """
 
-    name = "nobody"
+    name = "nobody"  # plain-english: ok
 
     def prefix(self, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
         return [

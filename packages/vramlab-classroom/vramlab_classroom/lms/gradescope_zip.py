@@ -54,7 +54,7 @@ $index"$$python" -m venv "$$autograder/venv"
 "$$autograder/venv/bin/python" -m pip install --no-cache-dir \\
     --requirement "$$autograder/source/requirements.txt"
 
-# Answers are judged as nobody, who may read the packages, but neither the seed nor results.
+# Answers are judged as an unprivileged user, who reads packages, but no seed and no results.
 chmod -R go= "$$autograder/source/secret"
 cd "$$autograder/source"
 chmod -R go+rX $packages "$$autograder/venv"

@@ -1,7 +1,7 @@
 """Reads a gradebook: one `Score` for each student and assignment. Every export starts from these.
 
-What nbgrader's own sums count as 0.0, because nobody could grade it or nobody submitted it, is None
-here, and says why.
+What nbgrader's own sums count as 0.0 because it was not submitted, or could not be graded, is None
+here, with the reason.
 """
 
 from __future__ import annotations

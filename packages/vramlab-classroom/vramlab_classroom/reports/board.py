@@ -1,7 +1,7 @@
 """The board of a workshop: who got along with the fewest bytes, and who with the fewest steps.
 
-It is meant to be shown to a class, so it says what was reached, and names nobody unless it is asked
-to. Points do not depend on it.
+It is meant to be shown to a class, so it says what was reached, and names no students unless it is
+asked to. Points do not depend on it.
 """
 
 from __future__ import annotations

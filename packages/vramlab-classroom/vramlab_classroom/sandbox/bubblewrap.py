@@ -199,7 +199,7 @@ class Container(Sandbox):
         )
 
     def _user(self) -> tuple[str, ...]:
-        """Be the teacher, who can read this package, or nobody in the teacher's place if root."""
+        """Run as the teacher, who can read this package; if root, as an unprivileged user."""
         return ("--user", f"{os.getuid() or NOBODY}:{os.getgid() or NOBODY}")
 
 

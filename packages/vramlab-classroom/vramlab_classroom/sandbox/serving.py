@@ -1,4 +1,4 @@
-"""Serves a judge: does each job in a fork of its own, within limits, until nobody asks any more.
+"""Serves a judge: runs each job in a separate fork, within limits, until stdin is closed.
 
 Reads requests on stdin, as messages (`frames.py`). A request is an order (`job_limits.py`, for the
 server) and a job (for the fork); a reply is how the job ended (`{"ended": "replied"}`, `"died"`,

@@ -130,7 +130,7 @@ def _role(op: GraphOp, part: SavedPart) -> str:
 
 
 def _module(op: GraphOp, width_in: float) -> str:
-    """Whose weight an op has, as far as there is room; '' if nobody's, or if it is but numbered."""
+    """Return the module whose weight an op has, shortened to fit; '' without a named one."""
     named = next((p.name for p in op.saved if p.category is Category.PARAMETERS and p.name), "")
     path = [part for part in named.split(".")[:-1] if part != "self"]
     tails = (".".join(path[place:]) for place in range(len(path)))

@@ -303,7 +303,7 @@ class Repair:
 
     peak: Callable[[Run], int] | None = None
     """What of the results is the peak, for programs that measure it: the limit is compared with it
-    afterwards, and nobody keeps to it meanwhile."""
+    afterwards, and does not stop the program."""
 
     ran_out: Callable[[Run], str] = lambda run: f"{run.ran_out}."
     """Says where a program has ended that needs more than the limit, and asks what may help. It is

@@ -1,4 +1,4 @@
-"""What libraries take on first use: had before anything is measured, it counts as nobody's."""
+"""What libraries take on first use: allocated before measuring, so that no program is charged."""
 
 from __future__ import annotations
 

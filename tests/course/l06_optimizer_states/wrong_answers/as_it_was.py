@@ -1,7 +1,7 @@
 """The program as it was given.
 
 loses: train
-says: which belong to somebody who is done?
+says: left from work that is done?
 """
 
 

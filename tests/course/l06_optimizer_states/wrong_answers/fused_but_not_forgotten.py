@@ -1,7 +1,7 @@
 """Takes the fused way, and keeps the momentum that nobody needs any more.
 
 loses: train
-says: which belong to somebody who is done?
+says: left from work that is done?
 """
 
 

@@ -27,7 +27,7 @@ def cuda_context() -> Outcome:
 
     The context is measured as the documents do: what the device has in use, less PyTorch's reserved
     memory. Whatever other processes use is in it, so measure on an idle GPU. Document 003 prints
-    512 once more after `del` and `empty_cache()`; then something else still held the tensor.
+    512 again after `del` and `empty_cache()`; then something else still held the tensor.
     """
     trial = Trial("cuda-context")
     with trial.stage(

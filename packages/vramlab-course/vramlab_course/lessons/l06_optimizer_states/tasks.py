@@ -346,8 +346,8 @@ TRAIN = Fix(
         batches_per_step=2,
         room_bytes=ROOM_BYTES,
         same=SAME,
-        question="Which tensors of their size does that step need, and which belong to somebody "
-        "who is done?",
+        question="Which tensors of their size does that step need, and which are left "
+        "from work that is done?",
     ),
 )
 

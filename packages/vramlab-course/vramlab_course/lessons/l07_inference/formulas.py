@@ -1,7 +1,7 @@
 """Inference: the peak of a forward pass that saves nothing for backward.
 
-Under `torch.no_grad()` or `torch.inference_mode()` a layer's input is given back as soon as nobody
-has a name for it any more. What remains is the moment with the most names.
+Under `torch.no_grad()` or `torch.inference_mode()` a layer's input is freed as soon as no
+variable refers to it. What remains is the moment with the most names.
 
 Source: `Sequential.forward` in torch/nn/modules/container.py, whose variable holds a layer's input
 until the layer has made its output; `BertModel` in transformers/models/bert/modeling_bert.py,

@@ -259,7 +259,7 @@ def _repair(
         build: makes the input of the first layer, and the weights of all.
         forward: calls the function that is tried, layer by layer.
         room_bytes: what may be reserved beyond what our own function does.
-        question: to somebody who has run out of memory, with a place for the number of layers.
+        question: for a program that ran out of memory, with a place for the number of layers.
     """
 
     def where_it_ended(run: Run) -> str:
@@ -395,7 +395,7 @@ def _own_quick_gelu(x: torch.Tensor) -> torch.Tensor:
 
 
 def _chain(run: Run) -> torch.Tensor:
-    """Products and calls by turns: nobody but the function keeps anything."""
+    """Products and calls by turns: only the function keeps anything."""
     y: torch.Tensor = run.inputs[0]
     for _ in range(run.case["layers"]):
         x = 1.5 * y

@@ -250,7 +250,9 @@ def backward_flops() -> Outcome:
         ratio = _backward_over_forward(layer, x.detach().requires_grad_())
         trial.find("backward-flops", ratio, predicted=2.0, part=part)
     first = Difference(
-        -1.0, "nobody needs the gradient of a model's input: the weight's is all there is"
+        -1.0,
+        "nobody needs the gradient of a model's input: "  # plain-english: ok, as recorded
+        "the weight's is all there is",
     )
     ratio = _backward_over_forward(linear, rows)
     trial.find(

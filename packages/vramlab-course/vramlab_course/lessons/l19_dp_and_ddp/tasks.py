@@ -89,7 +89,7 @@ def _held(
         model = 0
     states = STATES[optimizer] * model if gpu == 0 or states_everywhere else 0
     inputs = batch if gpu == 0 else rows
-    outputs = {"whole batch": batch if gpu == 0 else 0, "nobody": 0, "everybody": rows}[outputs_of]
+    outputs = {"whole batch": batch if gpu == 0 else 0, "no GPU": 0, "everybody": rows}[outputs_of]
     if outputs_of == "everybody" and gpu == 0:
         outputs = batch
     return model + states + 4 * width * (inputs + layers * rows) + 4 * classes * outputs
@@ -162,7 +162,7 @@ HELD = Predict(
             "and the pieces are freed.",
             {"outputs_of": "everybody"},
         ),
-        ("You left out the outputs of the whole batch on GPU 0.", {"outputs_of": "nobody"}),
+        ("You left out the outputs of the whole batch on GPU 0.", {"outputs_of": "no GPU"}),
         (
             "You let every GPU compute the whole batch. DataParallel divides its rows.",
             {"dealt": lambda gpu, gpus, batch: batch},

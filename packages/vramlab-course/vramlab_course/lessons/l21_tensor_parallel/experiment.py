@@ -1,8 +1,8 @@
 """Lesson 21: what one rank of many holds and sends when layers are cut.
 
-Every function here is one rank alone, of a world of any size: PyTorch's own code runs, and nobody
-answers (`vramlab.programs.alone`). `vramlab_course.lessons.l21_tensor_parallel.ranks` has processes
-that do answer.
+Every function here is one rank alone, of a world of any size: PyTorch's own code runs, and no
+other rank answers (`vramlab.programs.alone`).
+`vramlab_course.lessons.l21_tensor_parallel.ranks` has processes that do answer.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Lesson 22: what the stages of a pipeline hold, one by one.
 
-A stage here is one rank alone, of a pipeline of any length: PyTorch's own schedule runs, and nobody
-answers (`vramlab.gpu.stand_ins.ranks.distributed`). `ranks` beside this file has processes that do
-answer.
+A stage here is one rank alone, of a pipeline of any length: PyTorch's own schedule runs, and no
+other rank answers (`vramlab.gpu.stand_ins.ranks.distributed`). `ranks` beside this file has
+processes that do answer.
 
-Known limitation: who sends holds on to what is sent for a while, and alone nobody does. With gloo
+Known limitation: a real sender keeps what it sends for a while; a single rank does not. With gloo
 it is an activation of a micro-batch at the peak
 (tests/course/l22_pipeline_parallel/test_ranks.py); what NCCL holds has not been measured.
 """

@@ -647,7 +647,7 @@ def _model_and_data(run: Run, rows: int) -> tuple[torch.nn.Module, torch.Tensor,
 def _note_rows(
     noted: list[int], weight: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Note the rows of a product with a weight, whoever calls it: a module, or a function."""
+    """Note the rows of a product with a weight, called by a module or a function."""
     tensors = [tensor for tensor in args if isinstance(tensor, torch.Tensor)]
     others = [tensor for tensor in tensors if _memory_of(tensor) != weight]
     if len(others) < len(tensors) and others and others[-1].shape[-1:] == (WIDTH,):

@@ -254,7 +254,7 @@ RING_HOSTS = {
 @experiment(
     "ring-blocks",
     lesson="25",
-    question="From which block on does a ring wait for nobody?",
+    question="From which block size on does a ring never wait?",
     source="arXiv 2310.01889, table 2",
     figures=("ring-blocks", "ring-parts"),
     conditions=Conditions(why="it is computed from FLOPs and bandwidth"),

@@ -115,7 +115,7 @@ class PagedCache:
             self.holders[page] += 1
 
     def release(self, request: str) -> None:
-        """Give back the pages of a request that nobody else holds."""
+        """Free the pages of a request that no other request holds."""
         del self.lengths[request]
         for page in self.tables.pop(request):
             self.holders[page] -= 1

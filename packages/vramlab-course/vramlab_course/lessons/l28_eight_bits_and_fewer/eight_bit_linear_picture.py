@@ -68,7 +68,7 @@ def draw_eight_bit_linear(
     dw = diagram.box(6.9, 0.25, 1.5, 0.5, f"dW, float32\n{size.weight}", _GRADIENT)
     diagram.arrow(of_x.right, dx.left)
     diagram.arrow(of_w.right, dw.left)
-    again = "W and x as they were\nkept in 8 bits" if kept else "W and x,\ncast once more"
+    again = "W and x as they were\nkept in 8 bits" if kept else "W and x,\ncast again"
     diagram.write(5.32, 1.78, again)
     diagram.write(
         4.5, 0.1, "bold: stays for the backward pass; dashed: gone after the forward pass"
@@ -84,7 +84,7 @@ def describe_eight_bit_linear(
     stays = (
         f"the casts stay for the backward pass, {size.given8} and {size.weight8}"
         if keep == "8 bits, kept"
-        else f"x itself stays for the backward pass, {size.given}, and is cast once more"
+        else f"x itself stays for the backward pass, {size.given}, and is cast again"
     )
     return (
         f"{title or _finding(rows, inputs, outputs, keep)}. Forward: x of {rows:,} x {inputs:,} "

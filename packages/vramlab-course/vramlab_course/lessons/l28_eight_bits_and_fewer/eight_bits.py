@@ -2,7 +2,7 @@
 
 A number of 8 bits reaches over few powers of two, so a matrix is divided by a scale before it is
 cast, and the product multiplied by both scales. Layers of three libraries do the same with more
-care: `Float8Linear` of torchao and of torchtitan casts once more in the backward pass (keep=
+care: `Float8Linear` of torchao and of torchtitan casts again in the backward pass (keep=
 "given"); Transformer Engine keeps the casts (keep="casts").
 
 Source: arXiv 2209.05433 §3 (E4M3 for weights and activations, E5M2 for gradients; a scale for each
@@ -135,7 +135,7 @@ class EightBitLinear(nn.Module):
     Args:
         inputs: numbers in a row that comes in; a multiple of 16, as the rows together have to be.
         outputs: numbers in a row that goes out.
-        keep: for the backward pass, what was "given", to be cast once more, or the "casts".
+        keep: for the backward pass, what was "given", to be cast again, or the "casts".
         dtype: of the weight.
     """
 

@@ -25,7 +25,7 @@ Scaling = Literal["tensor", "rows", "blocks"]
 
 Recipe = Literal["16 bits", "8 bits, cast again", "8 bits, kept"]
 """How Linear layers multiply, and what they keep: bfloat16 under autocast; 8 bits, with what they
-were given kept as it is, and cast once more in the backward pass; 8 bits, with the casts kept."""
+were given kept as it is, and cast again in the backward pass; 8 bits, with the casts kept."""
 
 FLOAT_SCALE_BYTES = 4
 MX_BLOCK = 32

@@ -19,7 +19,7 @@ _NAMES: dict[Scaling, str] = {
 
 
 def draw_scales(rows: int, columns: int, *, title: str = "") -> Picture:
-    """Draw a matrix three times: whoever shares a scale with the one large number loses digits.
+    """Draw a matrix three times: numbers that share a scale with the one large number lose digits.
 
     Args:
         rows, columns: of the matrix whose scales are counted; fewer are drawn.

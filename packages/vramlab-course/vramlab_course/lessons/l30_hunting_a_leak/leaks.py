@@ -71,12 +71,12 @@ def _keep_losses(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
 
 
 def _keep_checks(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
-    """Check the batch once more after the step, and keep what comes of it."""
+    """Check the batch again after the step, and keep what comes of it."""
     training.kept.append(training.loss(x))
 
 
 def _add_a_hook(training: LeakyTraining, x: Tensor, loss: Tensor) -> None:
-    """Watch the last layer, and let nobody take the hook away."""
+    """Watch the last layer with a hook that is never removed."""
     keep = training.kept.append
     training.model[-1].register_forward_hook(lambda module, inputs, output: keep(output.detach()))
 
