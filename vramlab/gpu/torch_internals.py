@@ -423,6 +423,7 @@ class Replaced:
         "torch.autograd.graph._engine_run_backward",
         "keeps reporting virtual devices in backward passes",
     )
+    MODULE_CALL = Internal("torch.nn.Module.__call__", "counts forward passes")
     MODULE_APPLY = Internal("torch.nn.Module._apply", "sees parameters that moved")
     REDUCE_TENSOR = Internal(
         "torch.Tensor._reduce_ex_internal",

@@ -144,6 +144,8 @@ PLAIN = (
     "aten.index_select",
     "aten.index_copy",  # unless torch.use_deterministic_algorithms: then it is index_put
     "aten.index_copy_",
+    "aten.index_add",  # the same
+    "aten.index_add_",
     "aten.gather",
     "aten.scatter",
     "aten.scatter_",

@@ -37,7 +37,7 @@ from vramlab.report.evidence.history_origins import HistoryOrigins, Place, place
 from vramlab.report.evidence.origins import BlockOrigin
 from vramlab.report.evidence.owners import Owners, Seen
 from vramlab.report.evidence.peak import LiveBlock, PeakWatch
-from vramlab.report.evidence.program_history import ReportHistory
+from vramlab.report.evidence.program_history import ReportHistory, Snapshot
 from vramlab.report.evidence.stages import watching
 from vramlab.report.evidence.steps import Steps
 from vramlab.report.evidence.unsure_operators import UnsureOperators
@@ -52,8 +52,13 @@ _CALM_PASSES = 2
 """Backward passes without a new peak after which all is known of the blocks of the last one: all
 parameters, gradients and optimizer states were looked at since."""
 
-_MOST_SKIPPED = 60_000
-"""Allocations and frees after which it is dropped if it has no new peak: some 100 MB of C++'s."""
+_MOST_SKIPPED = 12_000
+"""Allocations and frees after which it is dropped if it has no new peak: some 20 MB of C++'s. The
+fewer, the more of it stays in the processor's caches; to drop it takes as long as to record 2,000.
+"""
+
+_MOST_IN_A_PASS = 120_000
+"""Allocations and frees after which it is read in the middle of a pass, whatever it holds."""
 
 
 class HistoryWatch:
@@ -93,6 +98,8 @@ class HistoryWatch:
         self._is_calm = False  # this pass begins as the ones before, without a new peak
         self._allocated_then: list[int] = []
         self._is_owed = True  # a peak was read whose owners may be seen later
+        # What lived when the history was last dropped, after which backward pass, if not yet told.
+        self._lived: tuple[Snapshot, Place | None] | None = None
         self._patches = Patches()
         self.history = ReportHistory(lambda index, new: self._take(index, new))
         self._running = False
@@ -131,6 +138,7 @@ class HistoryWatch:
         if self.history.is_recording:
             self.count()
             if self._has_nothing_new():
+                self._tell_what_lived()
                 return
         self._look_and_read()
 
@@ -223,7 +231,7 @@ class HistoryWatch:
         counted = tuple(followed.counted(index) for index, followed in enumerate(self._followed))
         self._waiting.append((counted, what))
         unread = self._unread()
-        if unread > 2 * _MOST_SKIPPED or (unread > _MOST_UNREAD and not self._has_nothing_new()):
+        if unread > _MOST_IN_A_PASS or (unread > _MOST_UNREAD and not self._has_nothing_new()):
             self._read()
 
     def _unread(self) -> int:
@@ -252,25 +260,32 @@ class HistoryWatch:
         """Drop the history, and go on with what lives now."""
         for index, followed in enumerate(self._followed):
             followed.counted(index)
-        snapshot = self.history.of_pool((0, 0, False))
+            followed.leave_out()
+        self._lived = self.history.of_pool((0, 0, False)), self._last_backward
         self.history.start(clear=True)
         self._waiting.clear()
         self._backward = None
+
+    def _tell_what_lived(self) -> None:
+        """Let all go on with what lived when the history was last dropped."""
+        if self._lived is None:
+            return
+        (snapshot, last_backward), self._lived = self._lived, None
         rules = SplitRules.from_snapshot(snapshot)
         for index, (followed, watch) in enumerate(zip(self._followed, self.devices, strict=True)):
             segments = [each for each in snapshot["segments"] if each["device"] == index]
-            followed.go_on_with(segments, rules)
-            watch.go_on_with(list(self._blocks_in(segments)))
+            followed.allocator.go_on_with(segments, rules)
+            watch.go_on_with(list(self._blocks_in(segments, last_backward)))
         self._origins.forget()
 
-    def _blocks_in(self, segments: Iterable[Mapping[str, Any]]) -> Iterator[LiveBlock]:
+    def _blocks_in(
+        self, segments: Iterable[Mapping[str, Any]], last_backward: Place | None
+    ) -> Iterator[LiveBlock]:
         for segment in segments:
             for block in segment["blocks"]:
                 if block["state"] == "active_allocated":
                     is_of_program = any(map(_is_of_python, block["frames"]))
-                    origin = self._origins.read(
-                        block, None if is_of_program else self._last_backward
-                    )
+                    origin = self._origins.read(block, None if is_of_program else last_backward)
                     size, stream = block["requested_size"], segment["stream"]
                     live = LiveBlock(block["address"], size, stream, self._tick(), origin)
                     live.size_bytes = block["size"]
@@ -282,6 +297,7 @@ class HistoryWatch:
         """Read the history, report its events, and run pending callbacks in order."""
         if not self.history.is_recording:
             return
+        self._tell_what_lived()
         snapshot = self.history.read(self._keep)
         before = [_peaks(device) for device in self.devices]
         while self._waiting:
@@ -354,9 +370,8 @@ class _Followed:
         seen_bytes = _peaks(watch)
         return bool(self._unprocessed) or any(map(operator.gt, self.peak_bytes, seen_bytes))
 
-    def go_on_with(self, segments: list[dict[str, Any]], rules: SplitRules) -> None:
+    def leave_out(self) -> None:
         """Leave out what is untold."""
-        self.allocator.go_on_with(segments, rules)
         self._processed = self._counted
 
     def take(self, new: Iterable[Mapping[str, Any]]) -> None:

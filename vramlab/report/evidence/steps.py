@@ -9,19 +9,19 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.nn.modules import module as module_hooks
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
 from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.storage_record import known
 from vramlab.gpu.core.values.shadows import one_element
-from vramlab.gpu.torch_internals import DisableTorchFunction
+from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
 from vramlab.measure import graph
 from vramlab.report.running.stopped import Stopped
 from vramlab.report.summary import StepCounts
@@ -40,16 +40,13 @@ class Steps:
     def __init__(self, most: int | None = None) -> None:
         self.counts = StepCounts()
         self._most = most
-        self._thread = threading.local()
+        self._thread = _Thread()
         self._hooks: list[Any] = []
         self._patches = Patches()
 
     def __enter__(self) -> Steps:
-        self._hooks = [
-            optimizer_hooks.register_optimizer_step_post_hook(self._on_step),
-            module_hooks.register_module_forward_pre_hook(self._forward_begins),
-            module_hooks.register_module_forward_hook(self._forward_ends, always_call=True),
-        ]
+        self._hooks = [optimizer_hooks.register_optimizer_step_post_hook(self._on_step)]
+        self._patches.set(*Replaced.MODULE_CALL.at, self._counting(Replaced.MODULE_CALL.value()))
         make = Optimizer.__init__
 
         def make_and_note(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -114,15 +111,38 @@ class Steps:
         if self._most is not None and made >= self._most:
             raise Stopped("--steps")
 
-    def _forward_begins(self, module: torch.nn.Module, *_: Any) -> None:
-        depth = getattr(self._thread, "depth", 0)
-        self._thread.depth = depth + 1
-        if depth == 0 and next(module.parameters(), None) is not None:
-            self.counts.forward_passes += 1
-            self.counts.evaluations += not torch.is_grad_enabled()
+    def _counting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what calls a module, and counts calls from outside of modules.
 
-    def _forward_ends(self, *_: Any) -> None:
-        self._thread.depth -= 1
+        Hooks of PyTorch would do the same, but with one anywhere, every module is called the slow
+        way. What is inside of another module is called as PyTorch's own function does.
+
+        Source: `_wrapped_call_impl` in torch/nn/modules/module.py, PyTorch 2.13.
+        """
+        thread = self._thread
+
+        @functools.wraps(call)
+        def count_and_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or thread.is_inside:
+                if module._compiled_call_impl is None:
+                    return module._call_impl(*args, **kwargs)
+                return call(module, *args, **kwargs)
+            thread.is_inside = True
+            try:
+                if next(module.parameters(), None) is not None:
+                    self.counts.forward_passes += 1
+                    self.counts.evaluations += not torch.is_grad_enabled()
+                return call(module, *args, **kwargs)
+            finally:
+                thread.is_inside = False
+
+        return count_and_call
+
+
+class _Thread(threading.local):
+    """What one thread is doing."""
+
+    is_inside = False  # a module
 
 
 def _adds_to_gradients(tensors: Sequence[Any]) -> bool:

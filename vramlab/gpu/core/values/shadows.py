@@ -40,6 +40,7 @@ MOST_COMPARED_BYTES = 2**26
 _CPU = torch.device("cpu")
 _PATTERN_BYTES = 16
 """As large as an element of the widest dtype."""
+_NUMBERS = (int, float, bool)
 OVERWRITING = frozenset({"fill_", "zero_", "copy_"})
 _WITHOUT_COUNTING = frozenset({"max", "min", "any", "all", "amax", "amin"})
 """Reductions of equal elements that give that element's result, however many there are."""
@@ -281,6 +282,30 @@ class Shadows(ABC):
                     self.fill(result, 0)
                 elif "or" in name and result.dtype == torch.bool and values.all():
                     self.fill(result, True)
+
+    def count_on(self, func: Callable[..., Any], args: Sequence[Any]) -> bool:
+        """Follow an op that has changed a known tensor by numbers, such as a count of batches.
+
+        Args:
+            func: the op, or a method of tensors.
+            args: the tensor, and what else it was called with.
+
+        Returns:
+            Whether that could be done; if not, nothing has changed.
+        """
+        tensor, *numbers = args
+        if not all(type(each) in _NUMBERS for each in numbers):
+            return False
+        with DisableTorchFunction():
+            shadow = self.shadow_of(tensor)
+            values = None if shadow is None else shadow.view(tensor)
+            if values is None:
+                return False
+            try:
+                func(values, *numbers)
+            except (RuntimeError, NotImplementedError, TypeError):  # not on the CPU
+                return False
+        return True
 
     def follow(
         self,
