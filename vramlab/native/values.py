@@ -338,9 +338,9 @@ class KnownValues(TorchFunctionMode):
             if _version(tensor) != version or (tensor.is_inference() and _changes(name, kwargs)):
                 shadows.set_shadow(tensor, shadow)
                 changed.append(tensor)
-        if len(changed) == 1 and changed[0] is args[0] is result and is_plain and not kwargs:
-            if not _is_random(name) and shadows.count_on(func, args):
-                return result
+        is_counter = len(changed) == 1 and changed[0] is args[0] is result and is_plain
+        if is_counter and not kwargs and not _is_random(name) and shadows.count_on(func, args):
+            return result
         if changed or isinstance(result, torch.Tensor | tuple | list):
             with DisableTorchFunction(), no_grad():
                 self._follow(func, name, args, kwargs, result, given, changed, len(known))

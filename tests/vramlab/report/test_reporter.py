@@ -34,3 +34,13 @@ def test_progress_asks_for_nothing_that_the_program_changes_meanwhile() -> None:
         torch.zeros(2**20, device="cuda")  # a segment of 20 MiB, and a context of 134 MiB
         told = reporter.progress()
     assert told.startswith("no forward pass yet; cuda:0 peak 154.00 MiB of 14.74 GiB on T4")
+
+
+def test_sparse_tensors_are_measured_by_their_parts() -> None:
+    """Operators that make one have no rule, and it has no storage."""
+    with VirtualGPU("T4") as gpu, Watch(gpu) as watch:
+        places = torch.zeros(2, 4, dtype=torch.int64, device="cuda")
+        numbers = torch.ones(4, device="cuda")
+        torch.sparse_coo_tensor(places, numbers, (3, 3), check_invariants=False)
+    (largest_bytes,) = watch.operators.largest_bytes.values()
+    assert largest_bytes == 2 * 4 * 8 + 4 * 4

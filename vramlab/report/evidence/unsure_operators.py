@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from vramlab.gpu.core.observers import Observer
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in
@@ -42,7 +44,9 @@ class UnsureOperators(Observer):
         sizes = {
             id(record): tensor.untyped_storage().nbytes()
             for tensor in tensors_in((*args, result), kwargs)
-            if (record := record_of(tensor)) is not None and record.device_index >= 0
+            if tensor.layout is torch.strided  # a sparse one is made of these
+            and (record := record_of(tensor)) is not None
+            and record.device_index >= 0
         }
         if sizes:
             self.counts[name] = self.counts.get(name, 0) + 1
