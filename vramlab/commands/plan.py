@@ -4,6 +4,7 @@ $ vramlab plan gpt2-xl --gpu A100-40GB --batch 8
 $ vramlab plan llama-3.1-8b --gpu H100-80GB --batch 16 --sequence 8192 --data 8 --zero 3 --simulate
 $ vramlab plan --config config.json --tensor 4 --sequence-parallel --pipeline 2 --micro-batch 1
 $ vramlab plan Qwen3-30B-A3B/config.json --gpu H200 --data 8 --zero 3 --batch 8
+$ vramlab plan llama-3.1-8b --gpu L40S --gpus 8 --search
 $ vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" --loss cross_entropy
 $ vramlab plan llama-3.1-8b --serve --gpu L4 --sequence 8192
 $ vramlab plan --layers 24 --width 2048 --heads 16 --vocabulary 50257 --like gpt2
@@ -88,6 +89,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         sizes.add_argument(_flag(name), type=int, metavar="N", help=about)
     _add_training(parser.add_argument_group("training"))
     _add_gpus(parser.add_argument_group("GPUs"))
+    _add_search(parser.add_argument_group("search for the fastest plan, instead of checking one"))
     _add_serving(parser.add_argument_group("serving, instead of training"))
     parser.add_argument(
         "--simulate",
@@ -208,6 +210,28 @@ def _add_gpus(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_search(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--search",
+        action="store_true",
+        help="list the ten fastest plans that fit on --gpus GPUs; options that you pass are fixed, "
+        "and without --batch a step is one micro-batch on each GPU",
+    )
+    group.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
+    group.add_argument(
+        "--margin",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of the memory to leave free (default: 0.05)",
+    )
+    group.add_argument(
+        "--price-per-hour",
+        type=float,
+        metavar="PRICE",
+        help="price of one GPU, to list the cost of a million tokens",
+    )
+
+
 def _add_serving(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--serve",
@@ -252,6 +276,11 @@ def run(arguments: argparse.Namespace) -> int:
         UnevenParts: The model cannot be divided evenly.
         UnknownGPUError: No GPU of that name.
     """
+    if arguments.search:
+        return _search(arguments)
+    for name in _SEARCHING:
+        if getattr(arguments, name) is not None:
+            raise VramlabError(f"{_flag(name)} needs --search: add --search, or leave it out")
     if arguments.serve:
         return _serve(arguments)
     for name in _SERVING:
@@ -302,6 +331,77 @@ def _simulate_natively(
     if choice.build is None:
         return None
     return lambda plan, stage: simulate_natively(plan, stage, choice, arguments.words)
+
+
+_SEARCHING = ("gpus", "margin", "price_per_hour")
+_NOT_SEARCHED = (
+    "serve",
+    "simulate",
+    "engine",
+    "data",
+    "tensor",
+    "sequence_parallel",
+    "pipeline",
+    "schedule",
+    "offload",
+)
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    """Print the fastest plans that fit; return 0 if there is one, else 1.
+
+    Raises:
+        UnknownModel: No model of that name, or an unreadable configuration.
+        UnsupportedPlan: Options that exclude each other.
+        UnknownGPUError: No GPU of that name.
+    """
+    for name in (*_NOT_SEARCHED, *_SERVING):
+        if getattr(arguments, name):
+            instead = "use --gpus" if name == "data" else "leave it out"
+            raise VramlabError(f"{_flag(name)} does not work with --search: {instead}")
+    price = arguments.price_per_hour
+    if price is not None and not 0 <= price < float("inf"):
+        raise VramlabError(f"invalid --price-per-hour {price:g}: use a number from 0")
+    with lasting_imports():
+        from vramlab.planner import Plan
+        from vramlab.planner.custom import CustomModel
+        from vramlab.planner.defaults import defaults_for
+        from vramlab.planner.search import MARGIN, search, smallest_count, smallest_gpu
+        from vramlab.planner.search_report import search_dict, search_table
+    sizes = _model(arguments)
+    if isinstance(sizes, CustomModel):
+        raise VramlabError(
+            "--search works only with the built-in transformer: pass a known model, its sizes, or "
+            "--config with a config.json of GPT-2, Llama or Mistral"
+        )
+    chosen: dict[str, Any] = {
+        field.name: value
+        for field in fields(Plan)
+        if (value := getattr(arguments, field.name, None)) is not None
+    }
+    gpu, gpus = chosen.pop("gpu", "A100-80GB"), 1 if arguments.gpus is None else arguments.gpus
+    margin = MARGIN if arguments.margin is None else arguments.margin
+    defaults = defaults_for(sizes, {**chosen, "gpu": gpu})
+    chosen |= {name: value for name, value in defaults.items() if name != "precision"}
+    with working("searching") as step:
+        found = search(sizes, gpu, gpus, margin=margin, tell=step.tell, **chosen)
+    if arguments.json:
+        print(json.dumps(search_dict(found, price), indent=2))
+    elif found.fitting:
+        if found.interrupted:
+            print("Interrupted: these are the best plans found so far.\n")
+        print(search_table(found, price))
+    elif found.interrupted:
+        print("Interrupted before a plan was found that fits.")
+    else:
+        with working("looking for what would fit"):
+            count = smallest_count(sizes, gpu, gpus, margin, **chosen)
+            larger = smallest_gpu(sizes, gpu, gpus, margin, **chosen)
+        ways = [f"{count} x {gpu}"] if count else []
+        ways += [f"{gpus} x {larger}"] if larger else []
+        fits = f"It fits on {' or on '.join(ways)}." if ways else "More GPUs do not help either."
+        print(f"No plan fits on {gpus} x {gpu}, out of {found.candidates}. {fits}")
+    return _EXIT_FITS if found.fitting else _EXIT_DOES_NOT_FIT
 
 
 _SERVING = ("weights", "cache", "page", "utilization", "batched_tokens")
