@@ -12,21 +12,7 @@ from vramlab.explaining.explanation import Explanation
 from vramlab.explaining.shown import as_html
 from vramlab.explaining.timelines import choices, drawn
 from vramlab.explaining.traces import GPUTrace
-
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 0 auto; padding: 1em; }
-h1 { font-size: 1.4em; overflow-wrap: anywhere; }
-h2 { font-size: 1.2em; margin-top: 2em; overflow-wrap: anywhere; }
-table { display: block; overflow-x: auto; margin-top: 1em; }
-th[scope=row] { font-weight: normal; }
-td, th { border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
-td { font-variant-numeric: tabular-nums; }
-fieldset { border: 0; padding: 0; margin-top: 2em; }
-legend { font-weight: bold; }
-label { display: inline-block; margin-right: 0.5em; }
-"""
-"""Of a page; that of `vramlab run --html` as well."""
+from vramlab.viz.timeline_html import PAGE_STYLE
 
 _TABS = """
 for (const form of document.forms) {
@@ -55,7 +41,7 @@ def _parts(explanations: Sequence[Explanation]) -> Iterator[str]:
     yield (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body><main>"
+        f"<title>{escape(title)}</title><style>{PAGE_STYLE}</style></head>\n<body><main>"
         f"<h1>{escape(title)}</h1>"
     )
     for explanation in explanations:

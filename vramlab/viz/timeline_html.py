@@ -17,6 +17,22 @@ _SAID = re.compile(r"""\bsay\((['"])(.*?)\1""")
 """What the script says, and has others say in the reader's language."""
 
 
+PAGE_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 0 auto; padding: 1em; }
+h1 { font-size: 1.4em; overflow-wrap: anywhere; }
+h2 { font-size: 1.2em; margin-top: 2em; overflow-wrap: anywhere; }
+table { display: block; overflow-x: auto; margin-top: 1em; }
+th[scope=row] { font-weight: normal; }
+td, th { border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
+td { font-variant-numeric: tabular-nums; }
+fieldset { border: 0; padding: 0; margin-top: 2em; }
+legend { font-weight: bold; }
+label { display: inline-block; margin-right: 0.5em; }
+"""
+"""Of a page with timelines and tables."""
+
+
 def timeline_html(view: TimelineView, still: str = "") -> str:
     """Write a piece of HTML that shows a timeline and answers what it is asked.
 

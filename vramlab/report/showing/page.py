@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from vramlab.explaining.page import STYLE
 from vramlab.report.evidence.history import history_view
 from vramlab.report.evidence.peak import PeakWatch
 from vramlab.report.showing.text import (
@@ -25,8 +24,9 @@ from vramlab.report.summary import DeviceUse, LineUse, Summary
 from vramlab.table import Table
 from vramlab.units import MIB, format_bytes
 from vramlab.viz import TimelineView, timeline_html
+from vramlab.viz.timeline_html import PAGE_STYLE
 
-_STYLE = f"""{STYLE}
+_STYLE = f"""{PAGE_STYLE}
 .verdict {{ white-space: pre-line; font-weight: bold; overflow-wrap: anywhere; }}
 pre {{ overflow-x: auto; }}
 """
