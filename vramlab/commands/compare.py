@@ -49,6 +49,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs=argparse.REMAINDER,
         help="script that left the snapshot, and its arguments",
     )
+    _add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu",
         metavar="MODEL",
@@ -82,7 +87,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="also print matching numbers, every unmatched allocation, and secondary statistics",
     )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
-    parser.set_defaults(run=run)
+
+
+def _read_options_behind(arguments: argparse.Namespace) -> None:
+    """Read options between the recording and a program; argparse counts them as the program."""
+    parser = argparse.ArgumentParser(prog="vramlab compare", add_help=False)
+    _add_options(parser)
+    parser.add_argument("program", nargs=argparse.REMAINDER)
+    parser.parse_args(arguments.program, namespace=arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -93,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from vramlab.explaining.as_report import is_snapshot
 
+    if arguments.program and arguments.program[0].startswith("-"):
+        _read_options_behind(arguments)
     if is_snapshot(arguments.recording):
         return _compare_snapshot(arguments)
     if arguments.program:
