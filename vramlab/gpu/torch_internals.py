@@ -569,10 +569,9 @@ _IN_CUDA_BUILDS = (CUDA_PREFIX, "_cudnn_", "_host_")
 _SINCE: Mapping[str, Version] = {
     "_accelerator_emptyHostCache": (2, 12),
     "_cuda_cudaCachingAllocator_is_enabled": (2, 12),
-    "_accelerator_getAllocatorSettings": (2, 13),
+    "_accelerator_getAllocatorSettings": (2, 12),
     "_cuda_annotateMemory": (2, 14),
     "_cuda_memoryMetadataSupported": (2, 14),
-    "_cuda_hasPrimaryContext": (2, 14),
 }
 
 CUDA_FUNCTIONS: Mapping[str, Internal] = {
@@ -692,6 +691,8 @@ class _Reached:
     BUFFERS = Internal(
         "torch.nn.Module._buffers", "sees the buffers of modules", owner=torch.nn.Module
     )
+    MODULE_FORWARD = Internal("torch.nn.Module._call_impl", "counts forward passes")
+    MODULE_COMPILED = Internal("torch.nn.Module._compiled_call_impl", "counts forward passes")
     SEQUENCE_NUMBER = Internal(
         "torch.autograd.graph.Node._sequence_nr",
         "finds the line that made an autograd node",
@@ -863,6 +864,16 @@ def own_parameters(module: torch.nn.Module) -> Iterable[torch.nn.Parameter | Non
 def own_buffers(module: torch.nn.Module) -> Iterable[torch.Tensor | None]:
     """Return the buffers of a module without those of its submodules."""
     return module._buffers.values()
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Return whether `module.compile()` was called."""
+    return module._compiled_call_impl is not None
+
+
+def call_uncompiled(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Call a module as `module(...)` does where it is not compiled."""
+    return module._call_impl(*args, **kwargs)
 
 
 def apply_to_tensors(

@@ -62,7 +62,9 @@ def test_a_graph_keeps_what_its_capture_reserved(t4: VirtualGPU) -> None:
         (20 + 32 + 20 + 2 + 32 + 32 + 20) * MIB,
     )
     assert pools() == [(0, 0), (1, 0)] == [(0, 0), graph.pool()]
-    assert torch.cuda.memory_stats()["reserved_bytes_by_private_pools.1_0.all.current"] == 84 * MIB
+    if torch.__version__ >= (2, 13):
+        stats = torch.cuda.memory_stats()
+        assert stats["reserved_bytes_by_private_pools.1_0.all.current"] == 84 * MIB
     graph.replay()
     torch.cuda.synchronize()
     del y

@@ -41,6 +41,7 @@ from vramlab.gpu.torch_internals import (
     CUDA_FUNCTIONS,
     CUDA_PREFIX,
     Replaced,
+    installed_version,
     names_in_cuda_build,
     undeclared,
 )
@@ -335,9 +336,12 @@ class CLayer:
         self._machine.captures.wait_for_device(index)
 
     def _memory_stats(self, device: int) -> dict[str, Any]:
-        """Return the allocator's statistics; of private pools since PyTorch 2.13."""
+        """Return the allocator's statistics; of private pools since PyTorch 2.13.
+
+        Older Python code, which is the installed PyTorch's, cannot read their keys.
+        """
         stats = self._machine.device(device).allocator.stats()
-        if self._machine.torch_version < (2, 13):
+        if min(self._machine.torch_version, installed_version()) < (2, 13):
             del stats["reserved_bytes_by_private_pools"]
         return stats
 

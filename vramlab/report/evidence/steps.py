@@ -21,7 +21,12 @@ from torch.optim import optimizer as optimizer_hooks
 from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.storage_record import known
 from vramlab.gpu.core.values.shadows import one_element
-from vramlab.gpu.torch_internals import DisableTorchFunction, Replaced
+from vramlab.gpu.torch_internals import (
+    DisableTorchFunction,
+    Replaced,
+    call_uncompiled,
+    is_compiled,
+)
 from vramlab.measure import graph
 from vramlab.report.running.stopped import Stopped
 from vramlab.report.summary import StepCounts
@@ -124,9 +129,9 @@ class Steps:
         @functools.wraps(call)
         def count_and_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or thread.is_inside:
-                if module._compiled_call_impl is None:
-                    return module._call_impl(*args, **kwargs)
-                return call(module, *args, **kwargs)
+                if is_compiled(module):
+                    return call(module, *args, **kwargs)
+                return call_uncompiled(module, *args, **kwargs)
             thread.is_inside = True
             try:
                 if next(module.parameters(), None) is not None:
