@@ -919,13 +919,17 @@ def mode_key_of(mode: TorchDispatchMode) -> Any:
     return getattr(mode, "_mode_key", None)
 
 
-def kernel_on_cuda(op: OpOverload) -> Any:
+def kernel_on_cuda(op: OpOverload, key: str = "CUDA") -> Any:
     """Find the kernel that an op has for GPUs, to be called by `call_boxed`; None if it has none.
 
     Also None before PyTorch 2.10, which does not tell.
+
+    Args:
+        op: the op.
+        key: the dispatch key: "SparseCUDA" finds the kernel for sparse tensors.
     """
     find = getattr(torch.library, "get_kernel", None)
-    return None if find is None else find(op, "CUDA")
+    return None if find is None else find(op, key)
 
 
 def destroy(library: torch.library.Library) -> None:

@@ -2,10 +2,10 @@
 
 Kernels compute nothing there, and C++ asks some of them for numbers: how large a result is
 (`nonzero`, and so every `x[mask]`, also in the backward pass; `unique`, `bincount`,
-`repeat_interleave`), and what a tensor holds (`item`). These ops have kernels in Python, which call
-PyTorch's own, and give it the numbers that it reads: those that were computed on the host, where
-the operand is known (`values.py`); else those of the largest result, as on the portable engine
-(`vramlab/gpu/ops/data_dependent.py`).
+`repeat_interleave`, `coalesce`), and what a tensor holds (`item`). These ops have kernels in
+Python, which call PyTorch's own, and give it the numbers that it reads: those that were computed on
+the host, where the operand is known (`values.py`); else those of the largest result, as on the
+portable engine (`vramlab/gpu/ops/data_dependent.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from vramlab.gpu.torch_internals import (
     OpOverload,
     destroy,
     kernel_on_cuda,
+    sparse_parts,
 )
 from vramlab.kernels.rule_table.registry import overloads
 from vramlab.native.report import CORE
@@ -72,6 +73,11 @@ def _repeat_interleave(result: Any, args: Sequence[Any]) -> list[int]:
     return [result.numel(), 1]
 
 
+def _coalesce(result: Any, args: Sequence[Any]) -> list[int]:
+    """Count the places that entries of a sparse tensor have."""
+    return [sparse_parts(result)[0].size(1)]
+
+
 READS: dict[str, Numbers] = {
     "nonzero": _rows,
     "_unique": _unique,
@@ -80,13 +86,17 @@ READS: dict[str, Numbers] = {
     "unique_dim": _unique_dim,
     "bincount": _bincount,
     "repeat_interleave.Tensor": _repeat_interleave,
+    "_coalesce": _coalesce,
 }
 """What each op reads of its kernels: from its result, on the host or as large as can be, and from
 its operands there. Source: Nonzero.cu, Unique.cu, UniqueCub.cu, SummaryOps.cu and Repeat.cu (with
-Repeat.h) in aten/src/ATen/native/cuda, PyTorch 2.13."""
+Repeat.h) in cuda, SparseCUDATensor.cu in sparse/cuda, of aten/src/ATen/native, PyTorch 2.13."""
 
-FOLLOWED = ("max", "min")
-"""Ops that composite ones call in C++ to read their result, such as `one_hot`."""
+_OF_SPARSE = frozenset({"_coalesce"})
+"""Those whose operand is a sparse tensor."""
+
+FOLLOWED = ("max", "min", "eq.Scalar")
+"""Ops that C++ calls to read their result, as `one_hot` and the gradient of `prod` do."""
 
 
 class _Thread(threading.local):
@@ -114,10 +124,11 @@ class CountingKernels:
         try:
             for name in (*READS, *FOLLOWED, "_local_scalar_dense"):
                 (func,) = overloads(f"aten.{name}" if "." in name else f"aten.{name}.default")
-                if (kernel := kernel_on_cuda(func)) is None:
+                key = "SparseCUDA" if name in _OF_SPARSE else "CUDA"
+                if (kernel := kernel_on_cuda(func, key)) is None:
                     continue
                 with warnings.catch_warnings(action="ignore", category=UserWarning):
-                    library.impl(name, self._kernel(name, func, kernel), "CUDA", with_keyset=True)
+                    library.impl(name, self._kernel(name, func, kernel), key, with_keyset=True)
             yield
         finally:
             destroy(library)
@@ -147,7 +158,7 @@ class CountingKernels:
         self, func: OpOverload, kernel: Any, numbers: Any, keys: Any, args: Any, kwargs: Any
     ) -> Any:
         spec = OPS[func]
-        known = [self._shadows.readable(each) if _is_tensor(each) else each for each in args]
+        known = [self._readable(each) if _is_tensor(each) else each for each in args]
         try:
             if any(each is None is not given for each, given in zip(known, args, strict=True)):
                 raise Unknown
@@ -155,9 +166,9 @@ class CountingKernels:
             read = numbers(truth, known)
         except Exception:
             truth = UNKNOWN
-            on_meta = [each.to("meta") if _is_tensor(each) else each for each in args]
+            on_meta = [_on_meta(each) if _is_tensor(each) else each for each in args]
             assert spec.make_outputs is not None
-            self._policy.assume_all(f"{spec.base_name}()", args[0])
+            self._policy.assume_all(f"{spec.base_name.lstrip('_')}()", args[0])
             largest = spec.make_outputs(*on_meta, **kwargs)
             read = numbers(largest if len(largest) > 1 else largest[0], on_meta)
         with self.passing():
@@ -169,6 +180,17 @@ class CountingKernels:
         if truth is not UNKNOWN:
             self._shadows.learn_all(result, truth)
         return result
+
+    def _readable(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return a tensor on the host where it is known; of a sparse one the places are enough."""
+        if tensor.layout is torch.strided:
+            return self._shadows.readable(tensor)
+        places = self._shadows.readable(sparse_parts(tensor)[0])
+        if places is None:
+            return None
+        ones = torch.ones(places.size(1), dtype=torch.bool, device=places.device)
+        size = tensor.size()[: len(places)]
+        return torch.sparse_coo_tensor(places, ones, size, check_invariants=True)
 
     def _follow(self, func: OpOverload, kernel: Any, keys: Any, args: Any, kwargs: Any) -> Any:
         result = kernel.call_boxed(keys, *args, **kwargs)
@@ -185,6 +207,14 @@ class CountingKernels:
 
     def _read_next(self, numbers: Sequence[int]) -> None:
         self._core.vn_read_next((ctypes.c_int64 * len(numbers))(*numbers), len(numbers))
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's shape; of a sparse one with its entries, which `to` leaves out."""
+    if tensor.layout is torch.strided:
+        return tensor.to("meta")
+    places, entries = (each.to("meta") for each in sparse_parts(tensor))
+    return torch.sparse_coo_tensor(places, entries, tensor.size())
 
 
 def _is_tensor(each: Any) -> bool:

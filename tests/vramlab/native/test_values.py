@@ -94,6 +94,41 @@ def test_masks_choose_what_they_choose(build: Build) -> None:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_places_of_sparse_tensors_are_counted(build: Build) -> None:
+    """Known ones by what they hold; of others each entry has its own, as in a gradient's copy."""
+    program = """
+    at, entries = torch.tensor([[1, 4, 1, 2], [0, 3, 0, 0]]).cuda(), torch.randn(4, 2).cuda()
+    answer = [torch.sparse_coo_tensor(at[:1], entries, (5, 2)).coalesce()._nnz()]
+    answer.append(torch.sparse_coo_tensor(at, entries, (5, 4, 2)).coalesce()._nnz())
+    answer.append(sum(values.reads.values()))
+    at, ones = (torch.randn(2, 7, device="cuda") * 9).long(), torch.ones(7, device="cuda")
+    answer.append(torch.sparse_coo_tensor(at, ones, (9, 9)).coalesce()._nnz())
+    embedding = torch.nn.Embedding(10_000, 64, sparse=True).cuda()
+    optimizer = torch.optim.SparseAdam(embedding.parameters())
+    embedding(torch.arange(300).cuda()).sum().backward()
+    optimizer.step()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    answer.append(embedding.weight.grad.coalesce()._nnz())
+    answer.append(torch.cuda.max_memory_allocated() - before < 2**20)
+    answer.append([what for what, _ in values.reads])
+    """
+    note = "shape of coalesce() (as if all were chosen)"
+    assert run(build, program) == [3, 3, 0, 7, 300, True, [note] * 3]  # by line
+
+
+def test_the_gradient_of_a_product_looks_for_zeros(build: Build) -> None:
+    """Without zeros it takes the result by the input, and that times the gradient: 1 MiB each."""
+    program = """
+    x = torch.ones(512, 512, device="cuda", requires_grad=True)
+    x.prod().backward()
+    answer = [torch.cuda.max_memory_allocated(), sum(values.reads.values())]
+    """
+    # 3 MiB, and blocks of 512 for the product and its gradient
+    assert run(build, program) == [3 * 2**20 + 1024, 0]
+
+
 def test_what_is_not_known_is_answered_as_on_the_portable_engine(build: Build) -> None:
     program = """
     import numpy
