@@ -28,7 +28,15 @@ from vramlab.gpu.attached_gpus import ATTACHED
 from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.core.tensors import outputs_of, tensors_in
 from vramlab.gpu.core.values.read_places import ReadPlaces
-from vramlab.gpu.core.values.shadows import DECIDING, OVERWRITING, UNKNOWN, Shadow, Shadows, no_grad
+from vramlab.gpu.core.values.shadows import (
+    DECIDING,
+    OVERWRITING,
+    UNKNOWN,
+    WRITING_PLACES,
+    Shadow,
+    Shadows,
+    no_grad,
+)
 from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber
 from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN_VALUE, pass_for_finite
 from vramlab.gpu.torch_internals import (
@@ -73,6 +81,7 @@ _TRUTHS = frozenset({"equal", "allclose"})
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 _SPECIAL = frozenset(
     {*_READS, *_TRUTHS, *_CONVERTS, *_FILLS, *HEALTHY, *OVERWRITING, *DECIDING, _UNSCALE}
+    | WRITING_PLACES
     | {"__and__", "__or__", "__iand__", "__ior__"}
 )
 """Functions of which something may be known although an operand is not."""
@@ -341,7 +350,7 @@ class KnownValues(TorchFunctionMode):
         is_counter = len(changed) == 1 and changed[0] is args[0] is result and is_plain
         if is_counter and not kwargs and not _is_random(name) and shadows.count_on(func, args):
             return result
-        if changed or isinstance(result, torch.Tensor | tuple | list):
+        if changed or name == "__setitem__" or isinstance(result, torch.Tensor | tuple | list):
             with DisableTorchFunction(), no_grad():
                 self._follow(func, name, args, kwargs, result, given, changed, len(known))
         return result
@@ -370,7 +379,8 @@ class KnownValues(TorchFunctionMode):
             known_count: how many were known.
         """
         shadows = self._shadows
-        if name in OVERWRITING and given and given[0] is args[0] and given[0] not in changed:
+        may_overwrite = name in OVERWRITING or name in WRITING_PLACES
+        if may_overwrite and not changed and given and given[0] is args[0]:
             changed.append(given[0])
             known_count += 1
         elif isinstance(out := kwargs.get("out"), torch.Tensor) and shadows.shadow_of(out) is None:

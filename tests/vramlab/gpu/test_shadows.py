@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from vramlab.errors import NoValuesError
 from vramlab.gpu import VirtualGPU
@@ -20,6 +21,18 @@ def whole(*numbers: int) -> Tensor:
 
 def reads(gpu: VirtualGPU) -> int:
     return sum(gpu.values.reads.values())  # type: ignore[attr-defined]
+
+
+def inverse(order: Tensor) -> Tensor:
+    found = torch.empty_like(order)
+    found[order] = torch.arange(len(order), device=order.device)
+    return found
+
+
+def packed(lengths: Tensor) -> PackedSequence:
+    """Pack sequences of zeros; the lengths are not sorted."""
+    sequences = torch.zeros(4, 3, 1, device=lengths.device)
+    return pack_padded_sequence(sequences, lengths.cpu(), batch_first=True, enforce_sorted=False)
 
 
 SAME: dict[str, Callable[[Tensor], object]] = {
@@ -60,6 +73,15 @@ SAME: dict[str, Callable[[Tensor], object]] = {
     "assignment by a mask": lambda x: (x.__setitem__(x > 1, 0), x.tolist())[1],
     "out": lambda x: torch.add(x, 1, out=torch.empty_like(x)).tolist(),
     "scatter": lambda x: torch.zeros_like(x).scatter_(0, x[:1] - x[:1], x).tolist(),
+    "scatter into an empty tensor": lambda x: (
+        torch.empty_like(x).scatter_(0, x.argsort(), torch.arange(4, device=x.device)).tolist()
+    ),
+    "assignment to places of an empty tensor": lambda x: inverse(x.argsort()).tolist(),
+    "copies to places of an empty tensor": lambda x: (
+        torch.empty_like(x).index_copy_(0, x.argsort(), x).tolist()
+    ),
+    "put into an empty tensor": lambda x: torch.empty_like(x).put_(x.argsort(), x).tolist(),
+    "sorted back": lambda x: packed(x).unsorted_indices.cpu().tolist(),
     "searchsorted": lambda x: torch.searchsorted(x.sort().values, x).tolist(),
     "matmul": lambda x: (x.double()[:, None] @ x.double()[None]).sum().item(),
     "range": lambda x: torch.arange(int(x.max()), device=x.device).flip(0).tolist(),
@@ -89,6 +111,8 @@ def test_as_on_the_host(program: Callable[[Tensor], object], nan_gpu: VirtualGPU
         lambda x, at: torch.zeros_like(x).scatter_reduce_(0, at, x, "sum"),
         lambda x, at: torch.zeros_like(x).index_reduce(0, at, x, "prod"),
         lambda x, at: torch.histc(x, 3, 0, 1),
+        lambda x, at: torch.empty(4, device="cuda").scatter_(0, at, at.float()),
+        lambda x, at: torch.empty(3, device="cuda").index_put_((at,), at.float(), True),
     ],
 )
 def test_what_comes_of_unknown_values_is_not_known(

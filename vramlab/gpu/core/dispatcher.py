@@ -49,7 +49,7 @@ from vramlab.gpu.core.storage_record import (
     wraps,
 )
 from vramlab.gpu.core.tensors import outputs_of, tensors_in
-from vramlab.gpu.core.values.shadows import DECIDING
+from vramlab.gpu.core.values.shadows import DECIDING, WRITING_PLACES
 from vramlab.gpu.core.values.value_policy import ValuePolicy
 from vramlab.gpu.torch_internals import (
     DispatchKey,
@@ -180,7 +180,8 @@ class Dispatcher:
         """Run a kernel on GPU `device_index`."""
         self.count_call(func, device_index)
         is_meta = self.backing_device.type == "meta"
-        is_known = is_meta and spec.computes and _have_shadows(args, kwargs)
+        sources = args[1:] if spec.base_name in WRITING_PLACES else args
+        is_known = is_meta and spec.computes and _have_shadows(sources, kwargs)
         if spec.written and not is_known and is_meta:
             for tensor in written_by(spec, args, kwargs):
                 if (record := record_of(tensor)) is not None:

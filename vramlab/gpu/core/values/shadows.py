@@ -42,6 +42,11 @@ _PATTERN_BYTES = 16
 """As large as an element of the widest dtype."""
 _NUMBERS = (int, float, bool)
 OVERWRITING = frozenset({"fill_", "zero_", "copy_"})
+WRITING_PLACES = frozenset(
+    {"scatter_", "index_copy_", "index_put_", "_index_put_impl_", "index_fill_", "put_"}
+    | {"__setitem__", "setitem"}
+)
+"""Ops that write to places, which may be all that a tensor has: `inverse[order] = arange(n)`."""
 _WITHOUT_COUNTING = frozenset({"max", "min", "any", "all", "amax", "amin"})
 """Reductions of equal elements that give that element's result, however many there are."""
 
@@ -378,7 +383,7 @@ class Shadows(ABC):
             if values is None and is_small and not is_changed:
                 values = self.readable(arg)
             if values is None and is_changed and is_small and _overwrites(name, kwargs, arg):
-                values = torch.empty(arg.size(), dtype=arg.dtype, device=_CPU)
+                values = torch.zeros(arg.size(), dtype=arg.dtype, device=_CPU)
                 apart.append((arg, values))
             if values is None:
                 raise Unknown
@@ -386,6 +391,13 @@ class Shadows(ABC):
 
         hosts, named = map_leaves(host, tuple(args)), map_leaves(host, dict(kwargs))
         truth = func(*hosts, **named)
+        if name in WRITING_PLACES:
+            for _, values in apart:  # places that are not written differ after another start
+                first = values.clone()
+                _bytes_of(values).fill_(255)
+                func(*hosts, **named)
+                if not torch.equal(_bytes_of(first), _bytes_of(values)):
+                    raise Unknown
         for tensor, values in apart:
             self.learn(tensor, values)
         return truth
@@ -474,9 +486,16 @@ def covers(tensor: torch.Tensor) -> bool:
 
 
 def _overwrites(name: str, kwargs: Mapping[str, Any], tensor: torch.Tensor) -> bool:
-    """Return whether an op writes all of a tensor's storage, whatever it held before."""
+    """Return whether an op may write all of a tensor's storage, whatever it held before."""
     is_out = any(tensor is each for each in tensors_in((kwargs.get("out"),)))
+    if name in WRITING_PLACES:
+        return covers(tensor) and tensor.nbytes <= MOST_BYTES
     return covers(tensor) and (is_out or name in OVERWRITING)
+
+
+def _bytes_of(values: torch.Tensor) -> torch.Tensor:
+    storage = values.untyped_storage()
+    return _set(storage, torch.uint8, 0, (storage.nbytes(),), (1,))
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
