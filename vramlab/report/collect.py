@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -33,7 +34,11 @@ from vramlab.report.evidence.value_flow import ValueFlow
 from vramlab.report.evidence.watch import Watch
 from vramlab.report.running.cuda_wheels import wheel_hint
 from vramlab.report.running.missing_package import missing_package_hint
-from vramlab.report.running.native_hint import foreign_library_hint, native_hint
+from vramlab.report.running.native_hint import (
+    foreign_library_hint,
+    native_hint,
+    refused_call_hint,
+)
 from vramlab.report.running.program import Ending
 from vramlab.report.running.ranks import launched_rank, rank_of_world
 from vramlab.report.showing.verdict import source
@@ -202,6 +207,9 @@ def summarize(
         *reasons_of_libraries(ground.unknown_workspaces, ground.substitute_calls),
         *reasons_of_steps(ending.stopped_by, watch.steps.counts),
     ]
+    refused = refused_call_hint(
+        ending.error, ground.substitute_calls, _line_of_failure(ending.error)
+    )
     return Summary(
         program=program,
         folder=folder,
@@ -220,14 +228,17 @@ def summarize(
         devices=devices,
         out_of_memory=failed,
         value_reads={line: dict(reads) for line, reads in ground.value_reads.items()},
-        read_of_failure=_read_of_failure(flow, ground.read_places, ending.error),
+        read_of_failure=(
+            None if refused else _read_of_failure(flow, ground.read_places, ending.error)
+        ),
         counted_by_outputs=dict(ground.counted_by_outputs),
         substitute_calls=ground.substitute_calls,
         skipped_kernels=dict(ground.skipped_kernels),
         caveats=ground.caveats,
         unsure_operators=dict(watch.operators.confirmations),
         reasons=tuple(dict.fromkeys(reasons)),
-        hint=_library_hint(ground, ending.error)
+        hint=refused
+        or _library_hint(ground, ending.error)
         or native_hint(ending.error)
         or missing_package_hint(ending.error),
         gpu_facts=_facts(ground, failed, out_of_memory),
@@ -247,16 +258,27 @@ def _files_of_program() -> list[str]:
     return [file for file in files if file and owner_of(file) is CodeOwner.PROGRAM]
 
 
-def _read_of_failure(
-    flow: ValueFlow, places: Sequence[ReadPlace], error: BaseException | None
-) -> str | None:
-    """Name the line of the read that an error depends on; None: it depends on none."""
+def _failed_at(error: BaseException | None) -> TracebackType | None:
+    """Find where in the program an error passed last."""
     found = None
     traceback = None if error is None else error.__traceback__
     while traceback is not None:
         if owner_of(traceback.tb_frame.f_code.co_filename) is CodeOwner.PROGRAM:
             found = traceback
         traceback = traceback.tb_next
+    return found
+
+
+def _line_of_failure(error: BaseException | None) -> str | None:
+    found = _failed_at(error)
+    return None if found is None else line_of(found.tb_frame.f_code, found.tb_lasti)
+
+
+def _read_of_failure(
+    flow: ValueFlow, places: Sequence[ReadPlace], error: BaseException | None
+) -> str | None:
+    """Name the line of the read that an error depends on; None: it depends on none."""
+    found = _failed_at(error)
     if found is None:
         return None
     place = flow.leads_to(places, found.tb_frame.f_code, found.tb_lasti)

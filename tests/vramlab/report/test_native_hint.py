@@ -6,7 +6,12 @@ import pytest
 import torch
 
 import vramlab
-from vramlab.report.running.native_hint import foreign_library_hint, native_hint
+from vramlab.native.report import Kind, SubstituteCall
+from vramlab.report.running.native_hint import (
+    foreign_library_hint,
+    native_hint,
+    refused_call_hint,
+)
 
 
 class FourBits(torch.nn.Parameter):
@@ -43,6 +48,36 @@ def test_what_a_packages_library_misses_is_named(said: str, lacks: str) -> None:
     hint = foreign_library_hint(error, "2.11.0+cu130") or ""
     assert lacks in hint
     assert "`vramlab native check PACKAGE`" in hint
+
+
+@pytest.mark.parametrize(
+    ("said", "library", "function"),
+    [
+        (
+            "cusolver error: Unknown cusolver error number, when calling "
+            "`cusolverDnCreateGesvdjInfo(&gesvdj_params)`",
+            "libcusolver.so.12",
+            "cusolverDnCreateGesvdjInfo",
+        ),
+        ("cuFFT error: CUFFT_NOT_SUPPORTED", "libcufft.so.12", "cufftCreate"),
+        (
+            "CUDA error: an error of cuSPARSE when calling `cusparseXcoo2csr(handle, rows)`",
+            "libcusparse.so.12",
+            "cusparseXcoo2csr",
+        ),
+    ],
+)
+def test_a_refused_call_is_named_with_its_line(said: str, library: str, function: str) -> None:
+    refused = SubstituteCall(Kind.REFUSED, library, function, 1)
+    assumed = SubstituteCall(Kind.ASSUMED, library, function, 1)
+    other = SubstituteCall(Kind.REFUSED, "libnvrtc.so.13", "nvrtcOther", 1)
+    hint = refused_call_hint(RuntimeError(said), [other, refused], "train.py:3: f(x)") or ""
+    assert function in hint
+    assert "train.py:3: f(x)" in hint
+    assert "--engine portable" in hint
+    assert refused_call_hint(RuntimeError(said), [other, assumed], None) is None
+    assert refused_call_hint(RuntimeError("shapes differ"), [refused], None) is None
+    assert refused_call_hint(None, [refused], None) is None
 
 
 def test_other_errors_have_no_hint() -> None:

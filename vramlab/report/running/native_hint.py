@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vramlab.native.libraries import LIBRARIES
+from vramlab.native.report import Kind, SubstituteCall
 
 _SETUP = "`vramlab native setup --triton`, then `vramlab run --engine native`"
 
@@ -50,6 +51,29 @@ def foreign_library_hint(error: BaseException | None, torch_version: str) -> str
             f"A package needs {lacks}, which the native engine for PyTorch {torch_version} lacks. "
             "`vramlab native check PACKAGE` lists everything that is missing."
         )
+    return None
+
+
+def refused_call_hint(
+    error: BaseException | None, calls: Sequence[SubstituteCall], line: str | None
+) -> str | None:
+    """Return a hint about a CUDA function that the native engine refused; None for other errors.
+
+    Args:
+        error: The program's error; its causes are checked, too.
+        calls: What the program called.
+        line: The program's line that failed.
+    """
+    messages = [str(cause) for cause in _chain(error)]
+    for call in calls:
+        name = call.library.partition(".so")[0].removeprefix("lib")
+        signs = re.compile(rf"\b{re.escape(call.function)}\b|(?i:\b{re.escape(name)} error)")
+        if call.kind is Kind.REFUSED and any(map(signs.search, messages)):
+            hint = (
+                f"The native engine does not simulate {call.function} of {call.library}. Try "
+                "--engine portable, which counts results but not the library's workspace."
+            )
+            return hint if line is None else f"{hint} The call is at {line}"
     return None
 
 
