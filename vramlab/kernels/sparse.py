@@ -69,9 +69,13 @@ def _coalesce(call: Call, self: Tensor, results: Iterable[Step]) -> Iterator[Ste
         yield Take(storage, "storage of the algorithm")
         yield Give("storage of the algorithm")
     yield from contiguous(values, "the values")
+    if dims == 1:  # the result's indices are cut from them
+        yield Give("places as numbers")
     yield from results
-    for what in ("where each place begins", "numbers of the entries", "places as numbers"):
-        yield Give(what)
+    yield Give("where each place begins")
+    yield Give("numbers of the entries")
+    if dims > 1:
+        yield Give("places as numbers")
 
 
 @rule(

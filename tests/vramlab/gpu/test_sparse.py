@@ -65,6 +65,22 @@ def test_coalescing_sorts_places(gpu: VirtualGPU) -> None:
     assert peak - before == 3 * ENTRIES + 212_480 + VALUES
 
 
+def test_entries_of_known_places_are_added_up(gpu: VirtualGPU) -> None:
+    """Of 300 rows for 100 words, each thrice: 100 x 64 float32, as on the native engine."""
+    words = (torch.arange(300) % 100).cuda()
+    rows = torch.sparse_coo_tensor(words[None], torch.ones(300, 64, device="cuda"), (1000, 64))
+    before, _ = grown()
+    summed = rows.coalesce()
+    assert (summed._nnz(), tuple(summed.values().shape)) == (100, (100, 64))
+    after, peak = grown()
+    # The 300 indices, 2400 B in a block of 2560, are cut to 100 in place. Beside them are the
+    # entries' numbers and where each place begins, 2560 each.
+    assert after - before == 2560 + 100 * 64 * 4
+    assert peak - after == 2 * 2560
+    places = torch.stack((words, words // 50))
+    assert torch.sparse_coo_tensor(places, words.float(), (100, 2)).coalesce()._nnz() == 100
+
+
 def test_a_product_takes_zeros_and_a_copy_by_columns(gpu: VirtualGPU) -> None:
     moved, dense = graph(coalesced=True), torch.zeros(NODES, WIDTH, device="cuda")
     dense.requires_grad_()

@@ -2,7 +2,8 @@
 
 A sparse tensor is two dense ones, its indices and its values, and these have blocks. How many
 entries there are is known where the tensor comes from the host, or is made of indices and values.
-An entry that is there twice is added up by `coalesce()`; without values, all are taken to differ.
+An entry that is there twice is added up by `coalesce()`; without known indices, all are taken to
+differ.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import Handler, handler, op
+from vramlab.gpu.core.storage_record import SHADOWS
 from vramlab.gpu.core.tensors import empty_meta
 from vramlab.gpu.ops.missing_meta import in_shapes_of_cuda
 from vramlab.gpu.torch_internals import OpOverload, mark_coalesced, sparse_parts
@@ -250,8 +252,12 @@ def _product(self: Tensor, mat1: Tensor, mat2: Tensor, **_: object) -> tuple[Ten
 
 def _coalesced(self: Tensor) -> tuple[Tensor, ...]:
     indices, values = sparse_parts(self)
-    new_indices = empty_meta(indices.shape, indices.dtype)
-    new_values = empty_meta(values.shape, values.dtype)
+    known = SHADOWS.readable(indices)
+    count = indices.shape[1] if known is None else torch.unique(known, dim=1).shape[1]
+    # Those of one dimension are cut from as many as there are entries.
+    size = (1, indices.shape[1]) if len(indices) == 1 else (len(indices), count)
+    new_indices = empty_meta(size, indices.dtype)[:, :count]
+    new_values = empty_meta((count, *values.shape[1:]), values.dtype)
     return (_sparse(new_indices, new_values, like=self, coalesced=True),)
 
 
