@@ -96,7 +96,7 @@ def _defining_module(package: Path, module: str, name: str) -> str:
 
 
 def _page(path: Path, root: Path) -> str:
-    if path.is_file() or path.parent == root:
+    if path.is_file() or path.relative_to(root).as_posix() in PACKAGES:
         return _module(path, root, "=")
     inner = (inner for inner in sorted(path.rglob("*.py")) if inner != path / "__init__.py")
     parts = [_module(path, root, "="), *(_module(inner, root, "-") for inner in inner)]

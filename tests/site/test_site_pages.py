@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from docs.builder import reference
+from docs.builder.__main__ import ROOT
 from docs.builder.pages import faults
 
 SOUND = (
@@ -49,3 +52,13 @@ def test_a_sound_site_has_no_faults(site: Path) -> None:
 def test_each_fault_is_told_with_its_page(site: Path, before: str, after: str, fault: str) -> None:
     (site / "page.html").write_text(SOUND.replace(before, after).replace("{}", ""))
     assert faults(site) == [f"page.html: {fault}"]
+
+
+def test_each_module_is_described_once() -> None:
+    described = [
+        name
+        for text in reference.pages(ROOT).values()
+        for name in re.findall(r"automodule:: (\S+)", text)
+    ]
+    assert len(described) > 300
+    assert sorted(set(described)) == sorted(described)

@@ -165,10 +165,7 @@ class ProgramHistory:
     ) -> None:
         """Start, change or stop the program's history.
 
-        Args:
-            enabled, context, stacks, max_entries, clear_history, compile_context,
-            global_record_annotations, skip_actions, record_pinned_host_memory, record_cuda: as
-                PyTorch's function has them.
+        All arguments are those of PyTorch's function.
 
         Raises:
             RuntimeError: an option that PyTorch does not know.
