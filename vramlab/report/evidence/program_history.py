@@ -210,10 +210,7 @@ class ProgramHistory:
     ) -> None:
         """Start or stop it as programs did before PyTorch 2.1.
 
-        Args:
-            enabled, record_context, max_entries, alloc_record_context, record_context_cpp,
-            clear_history, compile_context, global_record_annotations, skip_actions,
-            record_pinned_host_memory, record_cuda: as PyTorch's function has them.
+        All arguments are those of PyTorch's function.
         """
         context = "alloc" if alloc_record_context else "state" if record_context else None
         stacks = "all" if record_context_cpp else "python"
