@@ -21,8 +21,6 @@ REASONS = {
     "opt_350m mode=training batch=8 length=2048 attention=sdpa": "OPT: repeats the row above",
     "santacoder batch=8": "SantaCoder with a batch of 8: about one copy of the logits more; not "
     "known",
-    "js_divergence": "Liger's Jensen-Shannon divergence: its backward pass asks whether the "
-    "gradient is 1, and copies if not; a virtual GPU has no values and takes the first",
 }
 """Why rows are far off, by a part of their names."""
 

@@ -10,12 +10,21 @@ They are counted as if each had its own, which is what the kernels compute.
 
 from __future__ import annotations
 
+import logging
+
 import torch
-from torch.utils.flop_counter import (
+
+# A CUDA build warns here where triton is missing, whose kernels are not counted.
+logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
+
+from torch.utils.flop_counter import (  # noqa: E402
     FlopCounterMode,
+    flop_registry,
     sdpa_backward_flop_count,
     sdpa_flop_count,
 )
+
+__all__ = ["count_flops", "flop_registry"]
 
 aten = torch.ops.aten
 

@@ -24,7 +24,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry
 
 from vramlab.gpu.torch_internals import (
     OpOverload,
@@ -33,6 +32,7 @@ from vramlab.gpu.torch_internals import (
     storage_id,
     tree_leaves,
 )
+from vramlab.measure.flops import flop_registry
 from vramlab.measure.op_observer import WatchOps
 from vramlab.table import ShownAsTable, Table
 

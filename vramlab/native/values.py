@@ -37,7 +37,7 @@ from vramlab.gpu.core.values.shadows import (
     Shadows,
     no_grad,
 )
-from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber
+from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber, likely_equal
 from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN_VALUE, pass_for_finite
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
@@ -473,7 +473,9 @@ class KnownValues(TorchFunctionMode):
             return bool(truth)
         if args[0].shape != args[1].shape:
             return result and name != "equal"
-        return self.policy.truth(f"torch.{name}", True, args[0])
+        left, right = args[:2]
+        likely = likely_equal(name, shadows.known(left), shadows.known(right), left.dtype)
+        return self.policy.truth(f"torch.{name}", likely, left)
 
 
 def _kinds_of(kind: type[Any]) -> Iterator[type[Any]]:

@@ -161,7 +161,16 @@ class TestAnswersOfNan:
         (first, second) = torch.rand(2, device="cuda").tolist()
         assert math.isnan(first)
         assert math.isnan(second)
-        assert torch.equal(loss, loss.clone())  # a healthy run's answer
+        one = torch.ones((), device="cuda")
+        assert torch.equal(loss, loss.clone()) is True  # a healthy run's answer
+        assert torch.equal(loss, one) is False  # hardly ever exactly a constant
+        assert torch.equal(loss.long(), one.long()) is True  # integers may well be
+        assert torch.equal(one.clone(), one) is True  # both known
+        assert torch.allclose(loss, one) is True
+        if torch.equal(loss, loss.clone()):  # unless the program would raise
+            raise ValueError
+        if not torch.equal(loss, one):
+            raise ValueError
         assert torch.ones(1, device="cuda").item() == 1  # what is known stays known
 
     def test_reads_are_listed_with_their_lines(self, nan_gpu: VirtualGPU) -> None:

@@ -140,8 +140,9 @@ def test_what_is_not_known_is_answered_as_on_the_portable_engine(build: Build) -
     answer = [str(loss), math.isfinite(loss), bool(numpy.isfinite(loss * 2)), bool((x > 1).any())]
     answer += [str(float(x.mean())), str(x.tolist()[1]), torch.equal(x, x + 1)]
     answer += [torch.isfinite(x).all().item(), torch.isnan(x).any().item()]
+    answer += [torch.equal(x, torch.ones(3, device="cuda"))]
     """
-    expected = ["nan", True, True, False, "nan", "nan", True, True, False]
+    expected = ["nan", True, True, False, "nan", "nan", True, True, False, False]
     assert run(build, program) == expected
 
 

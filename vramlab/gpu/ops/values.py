@@ -120,7 +120,9 @@ class AnswerNan(ValuePolicy):
 
     def truth(self, what: str, healthy: bool, tensor: torch.Tensor) -> bool:
         self._note(what)
-        return healthy
+        frame = asking_frame()
+        answer = None if frame is None else healthy_answer(frame)
+        return healthy if answer is None else answer
 
     def assume_all(self, what: str, tensor: torch.Tensor) -> None:
         self._note(f"shape of {what} (as if all were chosen)")
@@ -220,7 +222,20 @@ def equal(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> b
     if dispatcher.machine.thread.answer_healthy:
         return False
     name = schema_of(func).name.removeprefix("aten::")
-    return bool(dispatcher.values.truth(f"torch.{name}", True, left))
+    likely = likely_equal(name, *values, left.dtype)
+    return bool(dispatcher.values.truth(f"torch.{name}", likely, left))
+
+
+def likely_equal(
+    name: str, left: torch.Tensor | None, right: torch.Tensor | None, dtype: torch.dtype
+) -> bool:
+    """Return what to assume of two tensors of which at least one is not known.
+
+    Results that are compared with each other are equal in a healthy run; a computed float that is
+    compared with a constant (`torch.equal(gradient, one)`) hardly ever is.
+    """
+    with_constant = (left is None) != (right is None)
+    return not (name == "equal" and with_constant and dtype.is_floating_point)
 
 
 def _compare(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> None:
