@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import urllib.error
-from email.message import Message
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +46,6 @@ def test_paths_versions_and_names_are_read_across_lines() -> None:
         (f"{native}/cuda/Normalization.cu", 11, None, ()),
         (f"{native}/cuda/Normalization.cuh", 11, None, ()),
     ]
-
-
-def test_a_file_that_is_named_after_another_may_lie_in_its_folder_for_cuda() -> None:
-    text = "aten/src/ATen/native/ReduceAllOps.cpp and Reduce.cuh, PyTorch 2.13"
-    _, second = citations_in(text, "file.py")
-    assert second.paths == (
-        "aten/src/ATen/native/Reduce.cuh",
-        "aten/src/ATen/native/cuda/Reduce.cuh",
-    )
-
-
-def test_a_whole_path_behind_another_is_one_of_its_own() -> None:
-    text = (
-        "`f` in torch/csrc/cuda/Module.cpp and torch/csrc/cuda/memory_snapshot.cpp, PyTorch 2.13."
-    )
-    paths = [one.paths for one in citations_in(text, "file.py")]
-    assert paths == [("torch/csrc/cuda/Module.cpp",), ("torch/csrc/cuda/memory_snapshot.cpp",)]
 
 
 def test_the_rules_of_this_repository_cite_what_they_say() -> None:
@@ -129,28 +110,6 @@ def test_files_that_changed_come_with_the_cited_names_nearby(
     assert changes.same == ["c10/b.h"]
     assert [one.path for one in changes.gone] == ["c10/gone.cpp"]
     assert changes.not_obtained == ["c10/never.cpp"]
-
-
-def test_what_is_on_no_disk_comes_from_github(
-    versions: tuple[Source, Source], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def answer(address: str, timeout: float) -> Any:
-        asked.append(address)
-        if "v2.16.0" in address:
-            return BytesIO(b"new")
-        raise urllib.error.HTTPError(address, 404, "Not Found", Message(), None)
-
-    monkeypatch.setattr(cited_sources.urllib.request, "urlopen", answer)
-    changes = compare([cite("c10/gone.cpp"), cite("c10/never.cpp")], *versions)
-    (change,) = changes.changed
-    assert "-x\n+new" in change.diff
-    assert changes.not_obtained == ["c10/never.cpp"]
-    assert sorted(asked) == [
-        "https://raw.githubusercontent.com/pytorch/pytorch/v2.15.0/c10/never.cpp",
-        "https://raw.githubusercontent.com/pytorch/pytorch/v2.16.0/c10/gone.cpp",
-    ]
 
 
 def test_without_a_network_nothing_is_taken_for_gone(

@@ -10,7 +10,6 @@ import torch
 from benchmarks import pages
 from benchmarks.parts import coverage_tables
 from vramlab.gpu.torch_internals import CUDA_FUNCTIONS
-from vramlab.torch_versions import NEWEST, OLDEST, text
 
 IN_WORDS = ("UnsupportedOnVirtualGPU", "NoStandIn", "NVMLError_NotSupported")
 """Errors that say what is not modelled; the last is NVML's own, of GPUs that cannot tell."""
@@ -36,26 +35,6 @@ def test_every_function_of_the_c_layer_has_a_row() -> None:
     rows = [line.split("|")[1].strip(" `") for line in coverage_tables.c_layer().splitlines()[2:]]
     assert sorted(rows) == sorted(CUDA_FUNCTIONS.keys() | coverage_tables.c_functions())
     assert len(rows) >= 90
-
-
-@pytest.mark.parametrize(
-    ("function", "fate"),
-    [
-        ("_cuda_getDeviceCount", "supported: "),
-        ("_cuda_getCurrentBlasHandle", "hidden: "),
-        ("_cuda_getCompiledVersion", "PyTorch's own"),
-    ],
-)
-def test_the_fate_of_a_function_is_told(function: str, fate: str) -> None:
-    assert f"| `{function}` | {fate}" in coverage_tables.c_layer()
-
-
-def test_private_names_are_told_with_their_versions() -> None:
-    lines = coverage_tables.private_names().splitlines()
-    assert (
-        "| `torch._C._current_graph_task_id` | is not -1 during a backward pass | "
-        f"{text(OLDEST)} to {text(NEWEST)} |"
-    ) in lines
 
 
 def test_a_page_is_not_written_with_another_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,19 +42,5 @@ def test_a_row_says_who_was_held_against_what(engine: Any, other: Any, who: Any)
     assert row["unnamed"] == ["zoo/a"]
 
 
-def test_calls_and_programs_have_rows_and_what_differs_alike_is_told_once() -> None:
-    data = comparison("native")
-    data["entries"].append({**data["entries"][0], "entry": "rule/c"})
-    rows = native.rows_of(data)
-    assert [(row["what"], row["unnamed"]) for row in rows] == [
-        ("single calls", ["rule/c"]),
-        ("programs", ["zoo/a"]),
-    ]
-    *_, calls, programs = native.table([*rows, {**rows[1], "torch": "2.13.0"}]).splitlines()
-    assert "1 segment-order" in calls
-    assert calls.endswith("`rule/c` (H200 under 2.11.0).")
-    assert programs.endswith("`zoo/a` (H200 under 2.11.0, H200 under 2.13.0).")
-
-
 def test_the_picture_of_the_engines_is_what_the_code_says() -> None:
     assert engines_picture.is_current()  # else: python -m benchmarks.pages

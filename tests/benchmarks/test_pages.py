@@ -11,7 +11,6 @@ from benchmarks.estimates.cases import published_cases
 from benchmarks.estimates.estimators import virtual_gpu
 from benchmarks.estimates.results import RESULTS_FILE, ROOT, Results, fingerprints
 from benchmarks.parts import front_page
-from benchmarks.parts.workspaces_table import markdown
 from vramlab.native import builds
 from vramlab.native.builds import Build
 from vramlab.native.choice import choose, default_engine
@@ -42,10 +41,6 @@ def test_the_virtual_gpu_still_says_what_the_results_say() -> None:
     assert now == {case.name: written[case.name] for case in quick}
 
 
-def test_results_can_be_read_back() -> None:
-    assert Results.from_json(RESULTS.to_json()) == RESULTS
-
-
 def test_every_part_of_a_page_is_made_by_somebody_and_used_somewhere() -> None:
     used = {
         part["name"]
@@ -53,18 +48,6 @@ def test_every_part_of_a_page_is_made_by_somebody_and_used_somewhere() -> None:
         for part in pages._PART.finditer(page.read_text(encoding="utf-8"))
     }
     assert used == pages.parts(RESULTS).keys()
-
-
-def test_a_part_is_replaced_and_the_rest_is_left_alone() -> None:
-    page = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb <!-- end: y -->\n"
-    once = pages.filled(page, {"x": lambda: "new"})
-    assert once == "a\n<!-- generated: x -->\n\nnew\n\n<!-- end: x -->\nb <!-- end: y -->\n"
-    assert pages.filled(once, {"x": lambda: "new"}) == once
-
-
-def test_a_part_that_nobody_makes_is_an_error() -> None:
-    with pytest.raises(KeyError, match="unknown"):
-        pages.filled("<!-- generated: unknown -->\n<!-- end: unknown -->", {})
 
 
 def test_pages_do_not_depend_on_what_is_set_up_or_chosen_where_they_are_made(
@@ -92,39 +75,3 @@ def _set_up_an_outdated_build(cache: Path) -> None:
     builds.write(
         Build(folder, f"{release}+cu130", 13000, builds.python_tag(), site, "of old", None), folder
     )
-
-
-def test_a_changed_page_is_stale_until_it_is_written(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- generated: workspaces -->\ntyped\n<!-- end: workspaces -->\n")
-    assert pages.stale((page,)) == [page]
-    pages.write((page,))
-    assert pages.stale((page,)) == []
-    assert markdown() in page.read_text()
-
-
-def test_the_workspaces_table_tells_releases_and_capabilities_apart() -> None:
-    lines = {
-        line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in markdown().split("\n")
-    }
-    # (2 · 4096 + 8 · 16) KiB = 8.125 MiB
-    assert lines["2.1 to 2.8"] == [
-        "8.125 MiB, kept",
-        "32 MiB, kept",
-        "8.125 MiB, kept",
-        "8.125 MiB, kept",
-        "1 MiB, for the call and cuBLAS's |",
-    ]
-    assert lines["1.13"][0] == "none"
-
-
-def test_no_recording_is_missing_from_the_fingerprints(tmp_path: Path) -> None:
-    assert fingerprints(tmp_path / "nothing") == {}
-    (tmp_path / "traces").mkdir()
-    (tmp_path / "h200.json").write_text("{}")
-    (tmp_path / "traces" / "a.gz").write_bytes(b"")
-    assert fingerprints(tmp_path) == {
-        # sha256 of "{}" and of nothing
-        "h200.json": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
-        "traces/a.gz": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-    }

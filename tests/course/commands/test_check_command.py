@@ -44,22 +44,9 @@ def test_no_notebook_there_says_where_it_was_looked_for(
     assert "--notebook" in error
 
 
-def test_an_unknown_exercise_lists_the_known_ones(capsys) -> None:
-    assert main(["check", "nope"]) == 2
-    error = capsys.readouterr().err
-    assert "there is no exercise 'nope'; there are " in error
-    assert NAME in error
-
-
 @pytest.mark.parametrize("content", ["", "not JSON", "\xff"])
 def test_a_file_that_is_no_notebook_is_told(capsys, tmp_path: Path, content: str) -> None:
     path = tmp_path / "mine.ipynb"
     path.write_text(content, encoding="latin-1")
     assert main(["check", "02", "--notebook", str(path)]) == 2
     assert "mine.ipynb is not a notebook: it is not JSON" in capsys.readouterr().err
-
-
-def test_a_missing_file_is_told(capsys, tmp_path: Path) -> None:
-    path = tmp_path / "mine.ipynb"
-    assert main(["check", "02", "--notebook", str(path)]) == 2
-    assert "there is no notebook" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -51,23 +50,9 @@ def test_the_line_of_progress_names_the_stage(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-def test_run_on_another_gpu_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["experiments", "run", "cuda-context", "--gpu", "t4", "--torch-version", "2.11"]
-    assert main([*command, "--json"]) == 0
-    outcome = Outcome.from_dict(json.loads(capsys.readouterr().out))
-    assert outcome.result.gpu_in_words == "Tesla T4 (virtual)"
-    assert outcome.rules == "2.11"
-    assert outcome.finding("tiny-allocated").measured == 512
-
-
 def test_an_unknown_experiment_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments", "run", "nothing"]) == 2
     assert "no experiment 'nothing'; there are: cuda-context" in capsys.readouterr().err
-
-
-def test_an_unknown_gpu_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["experiments", "run", "cuda-context", "--gpu", "T5"]) == 2
-    assert "T5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("measured", [512, 1024])
@@ -89,12 +74,3 @@ def test_figures_fail_on_an_unexplained_difference(
         measured == 1024
     )
     assert "tiny-allocated" in captured.out
-
-
-def test_figures_as_markdown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(registry, "names", lambda: ("cuda-context",))
-    assert main(["figures", "--markdown"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "| tiny-allocated | 001 §1.2, 003 | 512 B | 512 B | 512 B | equal | equal |"

@@ -50,63 +50,9 @@ def test_quoted_and_other_conditions() -> None:
     assert findings_table((explained,), "words").notes == ("a-figure: a mask is quadratic",)
 
 
-def test_numbers_that_are_no_memory() -> None:
-    wasted = finding(published="0.30", unit="fraction", measured=0.304)
-    assert wasted.verdict is FigureVerdict.EQUAL
-    assert finding(published="0.30", unit="fraction", measured=0.306).verdict is (
-        FigureVerdict.UNEXPLAINED
-    )
-    assert finding(published="7", unit="count", measured=9).difference == 2
-
-
-def test_words() -> None:
-    straight = finding(published="linear", unit="shape", measured="linear", predicted="linear")
-    assert straight.verdict is FigureVerdict.EQUAL
-    assert straight.difference is None
-    (row,) = findings_table((straight,), "words").rows
-    assert row == ("a-figure", "linear shape", "linear", "linear", "equal", "equal")
-    bent = finding(published="linear", unit="shape", measured="quadratic")
-    assert bent.verdict is FigureVerdict.UNEXPLAINED
-    assert findings_table((bent,), "words").rows[0][4] == "another"
-    elsewhere = finding(published="linear", unit="shape", measured="quadratic", note="of length")
-    assert elsewhere.verdict is FigureVerdict.OTHER_CONDITIONS
-
-
-def test_the_table_gives_reasons() -> None:
-    table = findings_table(
-        (
-            finding(
-                part="the peak",
-                measured=48 * MIB,
-                differences=(Difference(8 * MIB, "a workspace", "a file"),),
-            ),
-            finding(measured=None, note="an old driver"),
-        ),
-        "two figures",
-    )
-    assert table.rows[0] == (
-        "a-figure\nthe peak",
-        "40.0 MiB",
-        "",
-        "48.0000 MiB\n50,331,648 B",
-        "+8,388,608 B",
-        "explained",
-    )
-    assert table.rows[1][3:] == ("", "", "quoted")
-    assert table.notes == (
-        "a-figure the peak: +8,388,608 B: a workspace (a file)",
-        "a-figure: an old driver",
-    )
-
-
 def test_an_outcome_finds_by_name_and_says_what_it_has() -> None:
     nothing_measured = Result("x", "a GPU", virtual=True, torch_version="2.13", stages=())
     outcome = Outcome("x", {}, "2.13", nothing_measured, (finding(part="a"),))
     assert outcome.finding("a-figure", "a").measured == 40 * MIB
     with pytest.raises(KeyError, match="'x' found nothing on 'b' ''; it has: a-figure a"):
         outcome.finding("b")
-
-
-def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="an outcome of format 0 cannot be read"):
-        Outcome.from_dict({"format": 0})

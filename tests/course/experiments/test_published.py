@@ -44,12 +44,3 @@ def test_every_figure_says_where_it_stands() -> None:
         assert entry.what, entry.id
         if isinstance(entry.unit, tuple):
             assert len(entry.unit) == len(entry.value), entry.id
-
-
-def test_what_is_no_number_is_refused() -> None:
-    with pytest.raises(TypeError, match="'oom-anatomy' is not a single number"):
-        figure("oom-anatomy").number()
-    with pytest.raises(TypeError, match="'oom-anatomy' has several units"):
-        figure("oom-anatomy").unit_of()
-    with pytest.raises(KeyError, match="no published figure 'nothing'; there are: tiny-allocated,"):
-        figure("nothing")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab_course.experiments.step_times import StepTime, step_time, step_times_table
 
 
@@ -19,13 +17,6 @@ def test_accumulation_takes_longer_for_the_same_tokens() -> None:
 
 def test_of_two_recordings_the_later_one_counts() -> None:
     assert step_time("gpt2", batch=8, precision="bf16").milliseconds == 57.106
-
-
-def test_conditions_that_no_step_or_several_have_are_refused() -> None:
-    with pytest.raises(LookupError, match=r"0 kinds of recorded steps have .*'batch': 3"):
-        step_time("gpt2", batch=3, precision="bf16")
-    with pytest.raises(LookupError, match="6 kinds of recorded steps"):
-        step_time("gpt2", precision="bf16")
 
 
 def test_the_table_has_throughput_and_steps_that_do_not_fit() -> None:

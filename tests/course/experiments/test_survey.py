@@ -8,23 +8,6 @@ from vramlab_course.experiments import figures, registry
 from vramlab_course.experiments.survey import survey
 
 
-def test_lines_of_chosen_experiments() -> None:
-    told: list[str] = []
-    names = ["cuda-context", "mlp-block", "fp16-linear-memory-summary"]
-    result = survey(names, tell=told.append)
-    assert told == ["1 of 2, cuda-context", "2 of 2, fp16-linear-memory-summary"]
-    assert [line.figure for line in result.lines] == [
-        "tiny-allocated",
-        "tiny-reserved",
-        "context-3090",
-        "context-v100",
-        "fp16-linear-memory-summary",
-    ]
-    assert result.lines[-1].measured == "104 equal"
-    assert result.unexplained == ()
-    assert result.summary() == "3 equal, 2 quoted"
-
-
 def test_markdown_is_one_table_with_remarks_below() -> None:
     lines = survey(["fragmentation-extreme", "optimizer-step-peak"]).markdown().splitlines()
     assert lines[0].startswith("| figure | document | published |")

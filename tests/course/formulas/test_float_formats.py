@@ -10,9 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vramlab_course.formulas.float_formats import (
-    FLOAT4_E2M1,
-    FLOAT6_E2M3,
-    FLOAT6_E3M2,
     FLOAT8_E4M3,
     FLOAT16,
     FORMATS,
@@ -39,24 +36,6 @@ def test_tf32_has_the_range_of_float32_and_the_digits_of_float16() -> None:
     assert TF32.epsilon == FLOAT16.epsilon == 2**-10
     assert TF32.smallest_normal == 2**-126
     assert TF32.largest == (2 - 2**-10) * 2.0**127
-
-
-@pytest.mark.parametrize(
-    ("form", "largest", "smallest"),
-    # OCP Microscaling Formats (MX) Specification 1.0, tables 3 to 5
-    [(FLOAT6_E3M2, 28, 0.0625), (FLOAT6_E2M3, 7.5, 0.125), (FLOAT4_E2M1, 6, 0.5)],
-    ids=lambda form: form.name if isinstance(form, FloatFormat) else "",
-)
-def test_formats_of_blocks_have_numbers_only(
-    form: FloatFormat, largest: float, smallest: float
-) -> None:
-    assert (form.largest, form.smallest) == (largest, smallest)
-    assert form.bits == 8 * form.size_bytes
-    stored = store(100.0, form)
-    assert (stored.value, stored.parts[1:]) == (
-        largest,
-        ("1" * form.exponent_bits, "1" * form.fraction_bits),
-    )
 
 
 def bits_of(tensor: torch.Tensor, form: FloatFormat) -> str:
@@ -99,8 +78,3 @@ def test_without_an_infinity_the_largest_number_stands_for_what_is_larger() -> N
     stored = store(-1e6, FLOAT8_E4M3)
     assert stored.value == -448.0
     assert stored.parts == ("1", "1111", "110")
-
-
-def test_nan_is_refused() -> None:
-    with pytest.raises(ValueError, match="nan is not a number"):
-        store(math.nan, FLOAT16)

@@ -122,16 +122,3 @@ def test_the_longest_stage_decides() -> None:
     assert whole.slots == 1 + 4 * 6 + 2  # in, four micro-batches, and back out
     assert [whole.busy_slots(rank) for rank in range(2)] == [12, 24]
     assert whole.bubble == Fraction(2 * 27 - 36, 2 * 27)
-
-
-def test_what_cannot_be_planned_says_why() -> None:
-    with pytest.raises(ValueError, match=r"slots \[1\] for 2 stages: each takes 1 at least"):
-        plan("1F1B", 2, 2, forward_slots=(1,))
-    with pytest.raises(ValueError, match="each has to be 1 at least"):
-        plan("GPipe", 0, 1)
-    with pytest.raises(ValueError, match=r"No schedule named 'zero bubble'\. Known: GPipe, 1F1B, "):
-        plan("zero bubble", 4, 8)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="1F1B has one stage per rank"):
-        plan("1F1B", 4, 8, 2)
-    with pytest.raises(ValueError, match="in groups of 4, one for each rank: 6 is no multiple"):
-        plan("interleaved 1F1B", 4, 6, 2)

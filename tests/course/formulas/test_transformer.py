@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from vramlab.programs import transformer_memory
@@ -123,17 +121,3 @@ def test_bytes_of_states() -> None:
 def test_the_zero_papers_sixty_gigabytes() -> None:
     # 2 x 12 x 1600 x 32 x 1024 x 48
     assert transformer_memory.zero_paper_activations_bytes(32, 1024, 1600, 48) == 60_397_977_600
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="a width of 512 cannot be shared by 7 heads"):
-        replace(TINY, heads=7)
-    with pytest.raises(ValueError, match="8 heads cannot share 3 heads of keys and values evenly"):
-        replace(TINY, kv_heads=3)
-    for name in ("vocabulary", "positions", "width", "heads", "kv_heads", "feed_forward"):
-        with pytest.raises(ValueError, match=f"{name} is 0; it must be 1 at least"):
-            replace(TINY, **{name: 0})
-    with pytest.raises(ValueError, match="flash attention has no float32 kernel"):
-        Run(1, 8, attention="flash")
-    with pytest.raises(KeyError, match="no precision 'half'; there are: float32, autocast"):
-        Run(1, 8, "half").dtypes  # noqa: B018

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab import catalogue
 from vramlab.units import MIB
 from vramlab_course.lessons.l01_cuda_context.explorer import context_explorer
@@ -27,9 +25,3 @@ def test_as_many_as_fit_are_said_to_fit() -> None:
     too_many = context_explorer.view("T4", fit + 1, 1024, 0).summary
     assert f": they fit. At most {fit} do." in at_most
     assert f": they do not fit. At most {fit} do." in too_many
-
-
-@pytest.mark.parametrize("gpu", ["T4", "H100"])
-def test_a_process_without_tensors_takes_its_context(gpu: str) -> None:
-    rows = context_explorer.view(gpu, processes=1, tensors_mib=0, freed_mib=0).tables[0].rows
-    assert rows[0][-1].split("\n")[1] == f"{catalogue.find(gpu).context_bytes:,} B"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from vramlab.gpu import VirtualGPU
@@ -29,10 +28,3 @@ def test_says_the_most_of_each_kind_in_each_stage() -> None:
     assert "gradients: backward 4 MiB" in picture.alt
     labels = [label.get_text() for label in picture.axes[0].get_xticklabels()]
     assert labels == ["forward", "backward"]
-
-
-def test_needs_stages() -> None:
-    with VirtualGPU("T4"), record_timeline() as recording:
-        torch.zeros(1, device="cuda")
-    with pytest.raises(ValueError, match="has no stages: mark them"):
-        draw_life(recording.timeline, title="Nothing")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab.units import GIB
 from vramlab_course.formulas.kv_cache import KVCache
 from vramlab_course.lessons.l07_inference.explorer import (
-    kv_cache_explorer,
     measure_cache,
     parameter_count,
 )
@@ -41,27 +38,3 @@ def test_the_longest_fits_and_twice_as_much_does_not() -> None:
 def test_weights_that_do_not_fit_leave_no_room() -> None:
     memory = measure_cache(KVCache(32, 8, 128), 128, 40 * GIB, "T4")
     assert (memory.fits, memory.free_for_cache_bytes, memory.cache_bytes) == (False, 0, 0)
-
-
-def test_the_explorer_shows_what_was_measured() -> None:
-    explorer = kv_cache_explorer()
-    assert "8,192 tokens of 1 sequence take 1 GiB, and fit." in explorer.output.value
-    explorer.controls["beams"].value = 4
-    assert "8,192 tokens of 4 sequences take 4 GiB, and fit." in explorer.output.value
-    explorer.controls["gpu"].value = "T4"
-    assert "4 GiB: too much." in explorer.output.value
-
-
-def test_heads_that_cannot_be_shared_are_refused_in_place() -> None:
-    explorer = kv_cache_explorer(heads=4, kv_heads=8, layers=1)
-    assert "4 query heads cannot share 8 key-value heads" in explorer.output.value
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_every_dtype_can_be_chosen(dtype: str) -> None:
-    view = kv_cache_explorer.view(2, 4, 2, 64, 128, 1, 1, dtype, "T4")
-    item_bytes = 4 if dtype == "float32" else 2
-    assert view.tables[0].rows[1] == (
-        "one token of one sequence",
-        f"{2 * 2 * 2 * 64 * item_bytes:,} B",
-    )

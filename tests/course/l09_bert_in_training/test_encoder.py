@@ -62,8 +62,3 @@ def test_both_ways_to_attend_give_the_same() -> None:
     assert [len(eager.hidden_states), len(eager.attention_weights)] == [3, 2]
     assert eager.attention_weights[0].shape == (2, SIZES.heads, 8, 8)
     assert [len(sdpa.hidden_states), len(sdpa.attention_weights)] == [3, 0]
-
-
-def test_another_way_to_attend_is_refused() -> None:
-    with pytest.raises(ValueError, match="no attention 'flash'; there are: eager, sdpa"):
-        encoder().use_attention("flash")

@@ -74,11 +74,6 @@ def test_a_parabola_through_its_own_points() -> None:
     assert both == pytest.approx([a + b for a, b in zip(one, two, strict=True)])
 
 
-def test_two_points_are_no_parabola() -> None:
-    with pytest.raises(ValueError, match="at three lengths or more"):
-        quadratic_fit([(1, 1), (2, 2), (2, 3)])
-
-
 def test_retention() -> None:
     # (1, 2, 256, 256) weights and (2, 256, 256) decays of 4 B, and an output (1, 2, 256, 64)
     assert parallel_bytes(1, 2, 256, 64) == 524288 + 524288 + 131072

@@ -18,12 +18,3 @@ def test_it_shows_what_stays_and_how_that_grows() -> None:
     assert "flash attention keeps 529 KiB, 2.00 times as much" in explorer.output.value
     explorer.controls["mode"].value = "no_grad"
     assert "most in backward" not in explorer.output.value.split("<table")[0]
-
-
-def test_a_kernel_that_the_gpu_lacks_is_said_in_place() -> None:
-    explorer = attention_explorer(length=256, kind="flash", gpu="T4")
-    assert "T4, of compute capability 7.5, has no kernel of flash attention" in (
-        explorer.output.value
-    )
-    explorer.controls["kind"].value = "memory-efficient"
-    assert "memory-efficient attention keeps" in explorer.output.value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from vramlab.units import MIB
 from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_formulas import (
     linear_sizes,
     moments_bytes,
@@ -29,16 +28,6 @@ def test_counters_are_those_of_the_simulated_schedule(strategy: str) -> None:
     assert play.forwards == play.simulation.forwards
 
 
-def test_a_moment_is_told_in_words_and_numbers() -> None:
-    # record 0 to 4 of 9 steps: states f1 to f5, 8 MiB each
-    view = checkpointing_explorer.view("store all", 9, 3, 5)
-    assert view.summary.startswith("After record 4: 5 steps have run forward, 40 MiB are held")
-    assert "recorded for going back f0, f1, f2, f3, f4; current f5" in view.picture.alt
-    assert BATCH * WIDTH * 4 == 8 * MIB
-    (table,) = view.tables
-    assert table.rows[0] == ("steps run forward", "5", "9 (n = 9)")
-
-
 def test_the_slider_of_actions_follows_the_schedule() -> None:
     explorer = checkpointing_explorer("store all", steps=4)
     moment = explorer.controls["moment"]
@@ -59,8 +48,3 @@ def test_the_play_button_moves_the_slider() -> None:
     play.value = 3
     assert explorer.controls["moment"].value == 3
     assert "action 3" in explorer.output.value
-
-
-def test_segments_are_never_more_than_steps() -> None:
-    explorer = checkpointing_explorer("segments", steps=2, slots=10)
-    assert "2 segments" in explorer.output.value

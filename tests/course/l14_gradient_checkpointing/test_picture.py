@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from matplotlib.collections import PolyCollection
 
 from vramlab.units import MIB
@@ -14,8 +13,6 @@ from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing import (
 )
 from vramlab_course.lessons.l14_gradient_checkpointing.checkpointing_experiment import Exchange
 from vramlab_course.lessons.l14_gradient_checkpointing.picture import (
-    describe_exchange,
-    describe_schedule,
     draw_exchange,
     draw_schedule,
 )
@@ -63,20 +60,6 @@ def test_the_chain_stands_above_at_a_moment() -> None:
     assert len(solid) == 4  # f0 is stored, f2 and f3 recorded, f4 current
 
 
-def test_a_schedule_in_words() -> None:
-    words = describe_schedule(simulate(segments(4, 2)), at=6)
-    # store, 2 advances, 2 records, 2 back, restore, free, 2 records, 2 back
-    assert words == (
-        "A chain of 4 steps: 2 segments. 13 actions, 6 of them steps forward; at most 4 states "
-        "are held at once. After backward 3 (action 6): stored f0; recorded for going back f2; "
-        "the gradient b3 is there."
-    )
-    assert draw_schedule(simulate(segments(4, 2)), at=6).alt == words
-    assert describe_schedule(simulate(store_all(2)), at=0, title="Plain").startswith(
-        "Plain. 4 actions, 2 of them"
-    )
-
-
 POINTS = (
     Exchange("store all", False, 64 * MIB, 64 * MIB, 100, 100),
     Exchange("each", True, 16 * MIB, 15 * MIB, 120, 130),
@@ -92,16 +75,3 @@ def test_each_strategy_has_a_dot_and_a_ring() -> None:
     explained = [text.get_text() for text in picture.legends[0].get_texts()]
     assert explained == ["schedule, executed", "by torch", "predicted"]
     assert picture.axes[0].get_ylabel() == "peak beyond parameters and input (MiB)"
-
-
-def test_strategies_in_words() -> None:
-    assert describe_exchange(POINTS, title="Trade") == (
-        "Trade. 1, store all: peak 64 MiB at 1.00 times the FLOPs; 2, each: peak 15 MiB at 1.30 "
-        "times the FLOPs."
-    )
-
-
-@pytest.mark.parametrize("at", [None, 0, 8])
-def test_long_chains_are_drawn_as_well(at: int | None) -> None:
-    picture = draw_schedule(simulate(segments(40, 6)), at=at)
-    assert picture.to_png().startswith(b"\x89PNG")

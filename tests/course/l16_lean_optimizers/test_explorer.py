@@ -8,7 +8,6 @@ from vramlab import VirtualGPU
 from vramlab_course.lessons.l16_lean_optimizers.experiment import LEAN_OPTIMIZERS
 from vramlab_course.lessons.l16_lean_optimizers.explorer import (
     WHEN,
-    lean_optimizer_explorer,
     measure_optimizer,
 )
 
@@ -31,16 +30,3 @@ def test_in_the_backward_pass_there_is_one_gradient_at_a_time() -> None:
     assert memory.states_bytes == 2 * 3 * MATRIX_BYTES
     # And one root of a second moment: foreach takes those of all its parameters at once.
     assert memory.step_extra_bytes == MATRIX_BYTES
-
-
-def test_a_vector_cannot_be_factored() -> None:
-    explorer = lean_optimizer_explorer(rows=1, columns=8192, count=2)
-    # Two vectors of 8192 x 4 B = 32 KiB; AdamW keeps twice as much.
-    assert "For 2 parameters of 8192, Adafactor keeps 64 KiB and AdamW 128 KiB" in (
-        explorer.output.value
-    )
-    assert ">Muon<" not in explorer.output.value
-    explorer.controls["rows"].value = 512
-    # 512 + 8192 numbers of 4 B for each: 2 x 34 KiB
-    assert "Adafactor keeps 68 KiB and AdamW 64 MiB" in explorer.output.value
-    assert ">Muon<" in explorer.output.value

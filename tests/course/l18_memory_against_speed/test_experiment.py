@@ -75,21 +75,6 @@ def test_no_time_passes_on_a_virtual_gpu() -> None:
     assert read(TINY).elapsed_s is None
 
 
-@pytest.mark.parametrize(
-    ("small", "large", "word"),
-    [
-        (-0.5, -0.01, "Yes"),
-        (-0.5, -0.009, "(No)"),
-        (0.1, -0.5, "(No)"),
-        (0.0, 0.2, "No"),
-    ],
-)
-def test_words_follow_the_rule(small: float, large: float, word: str) -> None:
-    effects = {("a method", SMALL): small, ("a method", LARGE): large}
-    table = MethodTable(effects, effects, 0.5)
-    assert table.word(effects, "a method") == word
-
-
 def test_a_difference_that_nothing_explains_stays_unexplained() -> None:
     names = ("Gradient accumulation", "Gradient checkpointing", "Mixed precision training")
     names += ("Batch size", "Optimizer choice", "DataLoader")

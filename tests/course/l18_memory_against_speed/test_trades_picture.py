@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab.units import MIB
 from vramlab_course.lessons.l18_memory_against_speed.trades_picture import (
     Trade,
@@ -20,13 +18,6 @@ def test_each_way_is_a_point() -> None:
     assert (list(checkpointed.get_xdata()), list(checkpointed.get_ydata())) == ([2.0], [2.5])
     assert picture.alt == describe_trades(trades, title="Two ways")
     assert "plain: 4 GiB, 2 ms; checkpointed: 2 GiB, 2.5 ms" in picture.alt
-
-
-def test_too_many_or_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="0 ways in one picture; 1 to 9 can be drawn"):
-        draw_trades({}, title="None")
-    with pytest.raises(ValueError, match="10 ways"):
-        draw_trades({str(way): Trade(1, 1.0) for way in range(10)}, title="Many")
 
 
 def test_names_stand_at_points_and_off_each_other() -> None:

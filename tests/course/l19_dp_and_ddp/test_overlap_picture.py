@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from vramlab import catalogue
 from vramlab.units import MIB
 from vramlab_course.lessons.l19_dp_and_ddp.formulas import buckets
 from vramlab_course.lessons.l19_dp_and_ddp.overlap_picture import (
-    draw_overlap,
     overlap_lanes,
     overlapped_share,
 )
@@ -28,15 +24,3 @@ def test_a_bucket_is_sent_when_it_is_full_and_the_link_is_free() -> None:
     computes, sends = overlap_lanes(LAYERS, filled, 1 / MIB, 2 / MIB)
     assert [(span.start_s, span.end_s) for span in sends] == [(30, 90), (90, 150)]
     assert overlapped_share(computes, sends) == 30 / 120
-
-
-def test_what_is_assumed_is_in_the_picture() -> None:
-    picture = draw_overlap(
-        LAYERS, buckets(LAYERS.values()), card=catalogue.find("T4"), rows=(1024, 64), ranks=4
-    )
-    assert "Modelled: 4 T4 over PCI Express at full rate, arithmetic at 50% of peak." in picture.alt
-    texts = [text.get_text() for text in picture.axes[0].texts]
-    assert "2\n30 MiB" in texts
-    # 62,914,560 B of gradients: 1.5 times as many over 15.75 GB/s, 1,024 FLOPs for each at 4.05 T/s
-    assert picture.alt.startswith("Overlapped with the backward pass: 50% at 1,024 rows, ")
-    assert picture.axes[0].get_xlim()[1] == pytest.approx(18.9, abs=0.3)

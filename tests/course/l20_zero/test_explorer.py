@@ -30,10 +30,3 @@ def test_measuring_agrees_to_the_byte() -> None:
         view = zero_explorer.view(layers=2, measured=measured, **settings)
         assert f"Measured at {measured}" in view.summary
         assert "+0 B against the closed form" in view.summary
-
-
-def test_what_would_take_minutes_is_refused_in_place(explorer: Explorer) -> None:
-    explorer.controls["ranks"].value = 16384
-    explorer.controls["measured"].value = "ZeRO-3"
-    assert 'role="alert"' in explorer.output.value
-    assert "choose at most 4,096 layers times ranks" in explorer.output.value

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from matplotlib.patches import Rectangle
 
-from vramlab_course.lessons.l20_zero.shards_picture import describe_shards, draw_shards
+from vramlab_course.lessons.l20_zero.shards_picture import draw_shards
 
 HELD = (
     {"before": ["a0", "b0"], "forward, La": ["a0", "a1", "b0"]},
@@ -26,19 +25,3 @@ def test_names_stand_where_they_are_held_filled_at_home_and_hatched_elsewhere() 
     assert (there.count(""), there.count("//")) == (8, 2)  # at home, gathered
     assert [label.get_text() for label in axes.get_yticklabels()] == ["before", "forward, La"]
     assert picture.to_png().startswith(b"\x89PNG")
-
-
-def test_in_words() -> None:
-    words = (
-        "Two. before: GPU 0 has a0, b0; GPU 1 has a1, b1. "
-        "forward, La: GPU 0 has a0, a1, b0; GPU 1 has a0, a1, b1."
-    )
-    assert describe_shards(HELD, "Two") == words
-    assert draw_shards(HELD, "Two").alt == words
-
-
-def test_what_cannot_be_drawn() -> None:
-    with pytest.raises(ValueError, match="no GPU holds anything"):
-        draw_shards([])
-    with pytest.raises(ValueError, match="no GPU keeps c2 at the first moment"):
-        draw_shards([{"before": ["a0"], "later": ["a0", "c2"]}])

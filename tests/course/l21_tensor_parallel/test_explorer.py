@@ -33,10 +33,3 @@ def test_with_the_sequence_cut_as_much_is_sent(explorer: Explorer) -> None:
     kept_bytes = formulas.kept_bytes(2, 256, 1024, 16, 4, "sequence")
     assert f"{kept_bytes:,} B" in explorer.output.value
     explorer.controls["cut_sequence"].value = False
-
-
-def test_least_times_by_link() -> None:
-    with_nvlink = tensor_parallel_explorer.view(**SMALL).summary
-    # 6 MiB over 300 GB/s
-    assert f"{2 * 3 * STREAM_BYTES / 300e9 * 1e6:.3g} µs over NVLink" in with_nvlink
-    assert "NVLink" not in tensor_parallel_explorer.view(**SMALL, gpu="T4").summary

@@ -37,25 +37,6 @@ def alternative_text(explorer: Explorer) -> str:
     return str(said)
 
 
-def test_the_first_view_says_what_is_planned_and_that_it_fits(explorer: Explorer) -> None:
-    assert status(explorer) == (
-        "8.03 billion parameters, 8 x 4096 tokens, bfloat16, float32 master, adamw (foreach), "
-        "flash attention, on 8 x A100-80GB: 8 data-parallel (ZeRO-3). It fits: the peak "
-        "is 49% of the 78.83 GiB that A100-80GB has after its CUDA context."
-    )
-    # float32 shards: 4 B x 8,030,261,248 / 8, every matrix in 8 equal parts.
-    assert "3,829.1270 MiB<br>4,015,130,624 B" in explorer.output.value
-    assert ">Changes that lower the peak (one at a time)</caption>" in explorer.output.value
-
-
-def test_the_picture_is_told_in_words(explorer: Explorer) -> None:
-    words = alternative_text(explorer)
-    assert words.startswith("One GPU at its peak, in backward, LogSoftmaxBackward0. estimated: ")
-    # 4,015,130,624 B are 3.739 GiB, and two states of each.
-    assert "parameters 3.739 GiB, optimizer states 7.479 GiB, gathered and sent" in words
-    assert "CUDA context" not in words  # as in the tables: the line is the memory beside it
-
-
 def test_there_is_a_control_for_each_option(explorer: Explorer) -> None:
     options = inspect.signature(planner_explorer).parameters
     assert explorer.settings() == {name: option.default for name, option in options.items()}

@@ -36,9 +36,6 @@ SIMULATED = Report(
         reserved_bytes=22 * GIB,
     ),
 )
-OUT_OF_MEMORY = Report(
-    ESTIMATED.estimate, Simulation(0, {}, 38 * GIB, 38 * GIB, problem="CUDA out of memory.")
-)
 
 
 def bars(picture: Picture) -> dict[int, list[tuple[str, float, float]]]:
@@ -83,35 +80,8 @@ def test_a_simulation_is_a_second_bar_of_what_it_tells_apart() -> None:
     ]
 
 
-def test_categories_look_different_from_each_other() -> None:
-    picture = draw_plan(SIMULATED)
-    looks = {
-        container.get_label(): (patch.get_facecolor(), patch.get_hatch())
-        for container in picture.axes[0].containers
-        for patch in container
-    }
-    assert len(looks) == 5
-    assert len(set(looks.values())) == 5
-
-
-def test_memory_that_ran_out_has_no_bar() -> None:
-    assert bars(draw_plan(OUT_OF_MEMORY)) == bars(draw_plan(ESTIMATED))
-
-
 def test_the_memory_of_the_gpu_is_a_line() -> None:
     (line,) = draw_plan(ESTIMATED).axes[0].get_lines()
     # 42,298,834,944 B without the context's 437 MiB
     assert np.asarray(line.get_xdata()).tolist() == [(42_298_834_944 - 437 * MIB) / GIB] * 2
     assert line.get_label() == "memory beside the CUDA context: 38.97 GiB"
-
-
-def test_words_say_what_the_picture_shows() -> None:
-    estimated = (
-        "One GPU at its peak, in the head. estimated: 17 GiB (parameters 4 GiB, optimizer "
-        "states 8 GiB, activations 5 GiB)."
-    )
-    assert draw_plan(ESTIMATED).alt == draw_plan(OUT_OF_MEMORY).alt == estimated
-    assert draw_plan(SIMULATED).alt == (
-        f"{estimated} simulated: 20 GiB (parameters 4 GiB, optimizer states 8 GiB, all else "
-        "7 GiB, unsplit remainders 1 GiB)."
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab.planner import Plan, estimate
 from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import short_size
@@ -20,15 +18,3 @@ def test_each_plan_is_a_bar_that_ends_at_its_peak() -> None:
         total = short_size(estimate(plan).peak_bytes)
         assert f"{name}: {total} (" in picture.alt
     assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == list(plans)
-
-
-@pytest.mark.parametrize(
-    ("plans", "says"),
-    [
-        ({}, "0 plans for GPUs of 0 sizes"),
-        ({"small": PLAN, "large": PLAN.but(gpu="A100-80GB")}, "2 plans for GPUs of 2 sizes"),
-    ],
-)
-def test_plans_for_other_gpus_are_not_drawn_beside_each_other(plans, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        draw_plans(plans, title="None")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -31,8 +30,3 @@ def test_it_says_what_is_there_besides_the_weight() -> None:
     )
     words = [text.get_text() for text in picture.axes[0].texts]
     assert words.count("frozen") == 1
-
-
-def test_more_rows_than_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="0 rows in a picture; 1 to 3"):
-        draw_adapters(torch.zeros(4, 4), {}, title="Nothing")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab.units import MIB
 from vramlab_course.lessons.l25_long_context.picture import draw_ring_turns
 
@@ -17,8 +15,3 @@ def test_it_says_who_has_what() -> None:
     words = [text.get_text() for text in picture.axes[0].texts]
     assert words.count("keys, values 1") == 2
     assert "A block is 64 MiB; each rank sends 1 of them on." in words
-
-
-def test_more_ranks_than_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 ranks in a picture; 2 to 8"):
-        draw_ring_turns([[0]], MIB, title="")

@@ -25,14 +25,3 @@ def test_widths_are_in_proportion_to_tokens() -> None:
     widths = [corners[1][0] - corners[0][0] for corners in bands]
     assert widths == pytest.approx([6 * inch, 2 * inch, 6 * inch, 2 * inch])
     assert [corners[2][0] - corners[3][0] for corners in bands] == pytest.approx(widths)
-
-
-def test_the_words_say_what_is_received() -> None:
-    assert draw_dispatch(SENT, title="T").alt == (
-        "T. 2 ranks send 8 tokens each. Received: rank 0 12, rank 1 4."
-    )
-
-
-def test_a_row_that_is_not_complete_is_refused() -> None:
-    with pytest.raises(ValueError, match="2 ranks send to 2, not to 1: complete each row"):
-        draw_dispatch([[1, 2], [1]], title="T")

@@ -53,12 +53,3 @@ def test_no_answer_is_made_of_statements_of_its_lesson(path: Path) -> None:
     answers = [cell.source for cell in notebook.cells if BEGIN_SOLUTION in cell.source]
     assert answers
     assert copied(answers, read_lesson(path).cells) == []
-
-
-def test_an_answer_in_a_lesson_is_found() -> None:
-    cells = [
-        nbformat.v4.new_code_cell("for x in data:\n    y = f( x )"),
-        nbformat.v4.new_markdown_cell("So:\n\n```python\nreturn y\n```"),
-    ]
-    answer = "def last(x):\n    y = f(x)  # as always\n    return y"
-    assert copied([answer, "y = g(x)"], cells) == [answer]

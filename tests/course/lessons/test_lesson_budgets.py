@@ -109,26 +109,6 @@ def test_main_path_takes_25_minutes_and_shows_before_it_counts(path: Path) -> No
     assert position_of_first(cells, "draw_") < position_of_first(cells, "reveal")
 
 
-def test_counts_what_a_reader_meets() -> None:
-    cells = [
-        nbformat.v4.new_markdown_cell("# One\n\n**two [three](four.md)** | 5"),
-        nbformat.v4.new_markdown_cell(
-            "<details><summary>six?</summary>\n\nfolded\n</details>\n\n| seven |\n| --- |"
-        ),
-        nbformat.v4.new_code_cell("for n in range(3):\n    print(n)\nTable('')"),
-        nbformat.v4.new_code_cell("experiments.run('x').result"),
-        nbformat.v4.new_code_cell("outcome = experiments.run('x')\noutcome.findings_table()"),
-        nbformat.v4.new_code_cell("guess = predict('?')\nguess"),
-    ]
-    # Tables: one in the text, a loop that prints, a Table, a result, and findings.
-    assert measured(cells) == {"words": 6, "code cells": 4, "tables": 5, "predictions": 1}
-
-
-def test_counts_every_line_of_an_import() -> None:
-    source = "import torch\nfrom a import (\n    b,\n    c,\n)\nx = 1"
-    assert import_lines([nbformat.v4.new_code_cell(source)]) == 1 + 4
-
-
 def test_main_path_ends_before_the_second_part() -> None:
     lesson = nbformat.v4.new_notebook(
         cells=[

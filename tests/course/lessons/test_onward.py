@@ -43,12 +43,3 @@ def test_every_workshop_is_led_to_and_every_way_goes_forward() -> None:
     later = [(number, way) for number, ways in ONWARD.items() for way in ways if way.isdecimal()]
     assert [pair for pair in later if pair[0] >= pair[1]] == []
     assert all(stem_of(way) for _, way in later)
-
-
-def test_a_lesson_without_any_says_nothing() -> None:
-    assert onward_line(MODERN[0], {}) == ""
-    line = onward_line("20", {"workshop_d_fsdp": "Workshop D: an FSDP loop"})
-    assert line == (
-        "**Going on from here:** [Workshop D: an FSDP loop]"
-        "(../exercises/workshop_d_fsdp/workshop_d_fsdp.ipynb)."
-    )

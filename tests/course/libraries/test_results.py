@@ -9,7 +9,7 @@ import pytest
 from vramlab.units import MIB
 from vramlab_course.libraries import LibraryRow, library_table
 from vramlab_course.libraries import results as results_module
-from vramlab_course.libraries.__main__ import LESSONS, main
+from vramlab_course.libraries.__main__ import LESSONS
 from vramlab_course.libraries.results import read_rows, save_rows
 
 ROOT = Path(__file__).parents[3]
@@ -84,8 +84,3 @@ def test_a_lesson_without_rows_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert table.rows == (("one 1.0: this", "3.0"),)
     with pytest.raises(KeyError, match="'16' has no table of libraries; 90, 91 have one"):
         library_table("16", "A caption")
-
-
-def test_an_unknown_lesson_is_refused() -> None:
-    with pytest.raises(SystemExit, match="no libraries are measured for lesson '21'"):
-        main(["21"])

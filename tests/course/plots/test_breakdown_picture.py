@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from vramlab.measure import BlockLife, Breakdown, Category, TimelineMoment
 from vramlab.units import MIB
-from vramlab_course.plots import Picture, describe_breakdown, draw_breakdown
+from vramlab_course.plots import Picture, draw_breakdown
 
 
 def life(mib: int) -> BlockLife:
@@ -40,26 +40,8 @@ def test_parts_lie_end_to_end() -> None:
     ]
 
 
-def test_wide_parts_are_labelled_and_the_legend_has_the_others() -> None:
-    picture = draw_breakdown(AT)
-    labels = [text.get_text() for text in picture.axes[0].texts]
-    assert labels == ["parameters 30 MiB", "activations 60 MiB"]  # 10 MiB are too narrow
-    assert [text.get_text() for text in picture.legends[0].get_texts()] == [
-        "cached, not allocated: 10 MiB",
-    ]
-    assert picture.axes[0].get_xlabel() == "MiB (90 MiB allocated, 100 MiB reserved)"
-
-
 def test_capacity_is_a_line() -> None:
     picture = draw_breakdown(AT, capacity_bytes=128 * MIB)
     (line,) = picture.axes[0].get_lines()
     assert np.asarray(line.get_xdata()).tolist() == [128.0, 128.0]
     assert line.get_label() == "memory of the GPU: 128 MiB"
-
-
-def test_words_hold_all_parts() -> None:
-    assert describe_breakdown(AT, title="At the peak", capacity_bytes=128 * MIB) == (
-        "At the peak: 100 MiB of 128 MiB. parameters 30 MiB, activations 60 MiB, "
-        "cached, not allocated 10 MiB."
-    )
-    assert draw_breakdown(AT).alt == describe_breakdown(AT)

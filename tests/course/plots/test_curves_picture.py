@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.units import MIB
-from vramlab_course.plots import describe_curves, draw_curves
+from vramlab_course.plots import draw_curves
 
 CURVES = {
     "square": [(x, x * x * MIB) for x in (1, 2, 4, 8)],
@@ -39,31 +39,6 @@ def test_ticks_of_logarithmic_axes_have_their_own_unit() -> None:
     assert {"1 MiB", "64 MiB", "4 GiB"} <= set(labels)
     assert picture.axes[0].get_ylabel() == ""
     assert draw_curves(curves, title="One", x_label="tokens").axes[0].get_ylabel() == "GiB"
-
-
-def test_the_gpu_is_a_line() -> None:
-    axes = draw_curves(CURVES, title="Two", x_label="x", capacity_bytes=80 * MIB).axes[0]
-    assert axes.get_lines()[-1].get_ydata()[0] == 80
-    assert axes.get_lines()[-1].get_label() == "memory of the GPU: 80 MiB"
-    named = draw_curves(
-        CURVES, title="Two", x_label="x", capacity_bytes=80 * MIB, capacity_name="the rest"
-    )
-    assert named.axes[0].get_lines()[-1].get_label() == "the rest: 80 MiB"
-
-
-def test_words_name_ends_and_middle() -> None:
-    assert describe_curves(CURVES, title="Two", x_label="tokens") == (
-        "Two, over tokens. square: 1 MiB at 1, 16 MiB at 4, 64 MiB at 8; "
-        "line: 1 MiB at 1, 4 MiB at 4, 8 MiB at 8."
-    )
-    assert draw_curves(CURVES, title="Two", x_label="tokens").alt.startswith("Two, over tokens.")
-
-
-def test_too_many_curves_or_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="8 curves in one picture; at most 7"):
-        draw_curves({str(n): [(1, 1)] for n in range(8)}, title="", x_label="")
-    with pytest.raises(ValueError, match="there is no point to draw"):
-        draw_curves({"empty": []}, title="", x_label="")
 
 
 def test_names_stand_at_the_ends_apart_from_each_other_in_the_order_of_the_ends() -> None:

@@ -32,15 +32,3 @@ def test_a_bar_for_each_kind_in_each_group() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["T4", "A100-40GB"]
     assert picture.alt == describe_durations(groups, title="A step")
     assert "T4: compute 250 ms, link 500 ms; A100-40GB: compute 50 ms" in picture.alt
-
-
-def test_nothing_at_all_takes_no_time() -> None:
-    picture = draw_durations({"a step": {"link": 0.0}}, title="Nothing")
-    assert "link 0 s" in picture.alt
-
-
-def test_too_many_kinds_are_refused() -> None:
-    with pytest.raises(ValueError, match="6 kinds of durations; 1 to 5 can be drawn"):
-        draw_durations({"x": {str(kind): 1.0 for kind in range(6)}}, title="Many")
-    with pytest.raises(ValueError, match="0 kinds"):
-        draw_durations({}, title="None")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab.measure import Category
 from vramlab.units import GIB
 from vramlab_course.experiments.journey import JourneySetting, JourneyStop
@@ -36,12 +34,3 @@ def test_what_is_not_explained_yet_is_one_part() -> None:
     labels = [text.get_text() for text in picture.axes[0].texts]
     assert labels == ["parameters 1 GiB", "not explained yet 3 GiB", "4 GiB"]
     assert picture.legends == []  # it would say the same
-
-
-def test_when_all_is_explained_it_says_so() -> None:
-    assert describe_journey([FIRST]).startswith("The journey so far: all 4 GiB are explained")
-
-
-def test_no_stops_no_picture() -> None:
-    with pytest.raises(ValueError, match="no stops yet: measure one with"):
-        draw_journey([])

@@ -33,8 +33,3 @@ def test_work_is_as_long_as_its_time() -> None:
         "Two milliseconds and four. Modelled. computes: forward 1 from 0 s to 2 ms, backward 1 "
         "from 2 ms to 6 ms. sends: forward from 1 ms to 2 ms."
     )
-
-
-def test_work_of_a_kind_without_a_look_is_refused() -> None:
-    with pytest.raises(ValueError, match="1 pieces of work to draw, optimizer of them without"):
-        draw_lanes({"computes": [Span("optimizer", 0, 1)]}, LOOKS, title="", assumes="")

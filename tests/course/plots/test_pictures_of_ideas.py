@@ -10,7 +10,6 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
 
-from vramlab import catalogue
 from vramlab.measure import Category
 from vramlab.units import GIB, KIB, MIB
 from vramlab_course.lessons.l02_pages_and_blocks.picture import draw_hierarchy
@@ -20,7 +19,6 @@ from vramlab_course.lessons.l13_gradient_accumulation.picture import draw_accumu
 from vramlab_course.lessons.l15_mixed_precision.picture import draw_mixed_precision
 from vramlab_course.lessons.l16_lean_optimizers.picture import draw_states
 from vramlab_course.lessons.l17_offloading.picture import Trip, draw_travel
-from vramlab_course.lessons.l19_dp_and_ddp.overlap_picture import draw_overlap
 from vramlab_course.lessons.l19_dp_and_ddp.star_and_ring_picture import draw_star_and_ring
 from vramlab_course.lessons.l20_zero.zero_stages_picture import draw_zero_stages
 from vramlab_course.lessons.l21_tensor_parallel.picture import draw_cut_matrices
@@ -257,42 +255,3 @@ def test_kept_heads_are_as_wide_as_their_numbers() -> None:
     boxes = [patch for patch in picture.axes[0].patches if patch.get_height() == 0.4]
     numbers = [box.get_width() / boxes[0].get_width() * 256 for box in boxes]
     assert numbers == pytest.approx([256] * (8 + 2 + 1) + [512, 64])
-
-
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda: draw_hierarchy([], {}), "0 segments; 1 to 4 can be drawn"),
-        (lambda: draw_tiles(10_000, 16, head_size=64), "625 tiles in a picture; 1 to 16"),
-        (lambda: draw_accumulation(1, 1, 1), "1 micro-batches in a picture; 2 to 6"),
-        (lambda: draw_star_and_ring(GIB, 1), "1 GPUs in a picture; 2 to 8"),
-        (lambda: draw_zero_stages(WHOLE, 9), "9 GPUs in a picture; 2 to 8"),
-        (lambda: draw_cut_matrices(1, 1, 10, 4), "10 columns over 4 GPUs"),
-        (
-            lambda: draw_overlap({}, [], card=catalogue.find("T4"), rows=(1,), ranks=2),
-            "0 layers in a picture; 1 to 16",
-        ),
-        (
-            lambda: draw_states(WEIGHT[0], STATES, title=""),
-            "1 dimensions and 3 optimizers; a matrix",
-        ),
-        (lambda: draw_routing(("a",), ((0, 1),), experts=17), "17 experts in a picture"),
-        (lambda: draw_kept_heads(8, 64, 3, 64, 8), "8 query heads cannot share 3"),
-        (
-            lambda: draw_page_tables({"A": [0]}, {"A": 1}, pages=33, page_tokens=1, page_bytes=1),
-            "33 pages in a picture; 1 to 32",
-        ),
-        (lambda: draw_methods({}), "there is no method to draw"),
-        (
-            lambda: draw_pages({"A": 9}, page_tokens=4, longest=8, token_bytes=1),
-            "for requests of up to 9 tokens",
-        ),
-        (
-            lambda: draw_travel(PLACES, [Trip("gradients", 1, "GPU", "disk")], title=""),
-            "gradients cannot go from GPU to disk: the places, in their order, are GPU, host",
-        ),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Picture], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        draw()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.patches import Rectangle
 
 from vramlab.units import GIB, MIB
-from vramlab_course.plots import describe_stack, draw_stack
+from vramlab_course.plots import draw_stack
 
 
 def test_parts_lie_end_to_end_in_their_order() -> None:
@@ -29,10 +29,3 @@ def test_no_two_of_eight_parts_look_the_same() -> None:
         if isinstance(patch, Rectangle)
     }
     assert len(looks) == 8
-
-
-def test_what_does_not_fit_is_said() -> None:
-    words = describe_stack({"cache": 20 * GIB}, title="Too long", capacity_bytes=16 * GIB)
-    assert words == "Too long: 20 GiB of 16 GiB. cache 20 GiB."
-    picture = draw_stack({"cache": 20 * GIB}, title="Too long", capacity_bytes=16 * GIB)
-    assert picture.alt == words

@@ -8,8 +8,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
 from vramlab.measure import Category
-from vramlab.units import GIB, MIB
-from vramlab_course.plots import Picture, describe_stacks, draw_stacks
+from vramlab.units import MIB
+from vramlab_course.plots import Picture, draw_stacks
 from vramlab_course.plots.style import CATEGORY_LOOKS, FAINT, GREY, Look
 
 ROWS = {
@@ -61,18 +61,6 @@ def test_a_part_looks_the_same_in_every_row_and_sums_stand_at_the_ends() -> None
     ]
 
 
-def test_the_legend_has_what_is_too_short_for_its_name_and_nothing_that_cannot_be_seen() -> None:
-    picture = draw_stacks({"row": {"long": 600 * MIB, "short": 9 * MIB, "none": MIB}}, title="")
-    # Of an axis of 708 MiB, 1 in 500 is more than 1 MiB.
-    assert [text.get_text() for text in picture.legends[0].get_texts()] == ["short"]
-
-
-def test_one_part_alone_needs_no_name() -> None:
-    picture = draw_stacks({"one": {"peak": 4 * MIB}, "two": {"peak": 8 * MIB}}, title="")
-    assert [text.get_text() for text in picture.axes[0].texts] == ["4 MiB", "8 MiB"]
-    assert picture.legends == []
-
-
 def test_equal_rows_are_drawn_once() -> None:
     layers = {f"layer {number}": {"outputs": MIB} for number in range(12)}
     picture = draw_stacks({"embeddings": {"outputs": 2 * MIB}, **layers}, title="Layers")
@@ -93,21 +81,6 @@ def test_parts_of_one_category_have_tints_of_its_colour() -> None:
         draw_stacks({"layer": {str(n): MIB for n in range(13)}}, title="", of="activations")
 
 
-def test_words_say_rows_that_are_alike_once() -> None:
-    layers = {f"layer {number}": {"inputs": MIB} for number in range(3)}
-    assert describe_stacks({**layers, "head": {"inputs": 0}}, title="A model") == (
-        "A model. layer 0 to layer 2, each of 3: 1 MiB (inputs 1 MiB). head: 0 B (nothing)."
-    )
-    assert draw_stacks(ROWS, title="Layers").alt == describe_stacks(ROWS, title="Layers")
-
-
-def test_what_cannot_be_told_apart_is_refused() -> None:
-    with pytest.raises(ValueError, match="10 parts in one picture; at most 9"):
-        draw_stacks({"row": {str(part): 1 for part in range(10)}}, title="Too many")
-    with pytest.raises(ValueError, match="no row to draw"):
-        draw_stacks({}, title="Nothing")
-
-
 def test_looks_can_be_given_and_then_say_the_order() -> None:
     looks = {"second": Look(FAINT), "first": Look(GREY, "//")}
     picture = draw_stacks({"row": {"first": MIB, "second": MIB}}, title="Bars", looks=looks)
@@ -115,11 +88,3 @@ def test_looks_can_be_given_and_then_say_the_order() -> None:
     assert names == ["second 1 MiB", "first 1 MiB", "2 MiB"]
     with pytest.raises(ValueError, match="no look is given for third"):
         draw_stacks({"row": {"third": MIB}}, title="Bars", looks=looks)
-
-
-def test_a_legend_of_long_names_has_as_many_columns_as_there_is_room_for() -> None:
-    parts = {f"activations that layer {number} reads again": GIB for number in range(4)}
-    picture = draw_stacks({"step": parts}, title="One step", capacity_bytes=8 * GIB)
-    [legend] = picture.legends
-    assert len(legend.get_texts()) == 5
-    assert legend.get_window_extent().width <= picture.bbox.width

@@ -57,15 +57,6 @@ def test_each_expected_number_has_a_group_of_bars() -> None:
     ]
 
 
-def test_bars_carry_their_sizes() -> None:
-    texts = [text.get_text() for text in draw_stages(RESULT).axes[0].texts]
-    assert texts == ["160 MiB", "168 MiB", "168 MiB", "224 MiB", "224 MiB"]
-
-
-def test_one_quantity_can_be_picked() -> None:
-    assert bars(draw_stages(RESULT, quantity="peak")) == [("predicted", 224.0), ("measured", 224.0)]
-
-
 def test_a_stage_of_which_nothing_is_expected_shows_its_growth() -> None:
     result = replace(RESULT, stages=(replace(FORWARD, expectations=()),))
     assert bars(draw_stages(result)) == [("measured", 168.0)]
@@ -82,16 +73,3 @@ def test_shrinking_memory_is_a_bar_to_the_left() -> None:
     assert axes.get_xlabel() == "KiB"
     assert axes.get_xlim()[0] < -6
     assert [text.get_text() for text in axes.texts] == ["-6 KiB", "-6 KiB"]
-
-
-def test_nothing_measured_is_drawn_as_nothing() -> None:
-    stage = replace(FORWARD, allocated_after_bytes=0, expectations=(Expectation("allocated", 0),))
-    picture = draw_stages(replace(RESULT, stages=(stage,)))
-    assert bars(picture) == [("predicted", 0.0), ("measured", 0.0)]
-
-
-def test_words_hold_all_bars() -> None:
-    assert draw_stages(RESULT).alt == (
-        "Bars for one step on Tesla T4 (virtual). forward (growth): predicted 160 MiB, measured "
-        "168 MiB, published 168 MiB; forward (peak): predicted 224 MiB, measured 224 MiB."
-    )

@@ -11,15 +11,14 @@ from matplotlib.text import Annotation, Text
 
 from vramlab.measure import (
     BlockLife,
-    Category,
     OutOfMemoryEvent,
     Sighting,
     Timeline,
     TimelineStage,
 )
 from vramlab.units import MIB
-from vramlab_course.plots import Picture, describe_timeline, draw_timeline, largest_born
-from vramlab_course.plots.style import ALARM, CATEGORY_LOOKS, text_width_in
+from vramlab_course.plots import Picture, draw_timeline, largest_born
+from vramlab_course.plots.style import ALARM, text_width_in
 
 
 def life(mib: int, born: int, freed: int | None) -> BlockLife:
@@ -139,35 +138,6 @@ def test_words_on_two_failures_stand_apart_above_all_areas() -> None:
     assert texts["parameters"].get_position()[0] - half > 8
 
 
-def test_axes_have_units() -> None:
-    axes = draw_timeline(TIMELINE).axes[0]
-    assert axes.get_ylabel() == "MiB"
-    assert axes.get_xlabel() == ("time, in allocations and frees")
-
-
-def test_every_category_has_a_hatch_or_a_colour_of_its_own() -> None:
-    assert set(CATEGORY_LOOKS) == set(Category)
-    looks = [(look.color, look.hatch) for look in CATEGORY_LOOKS.values()]
-    assert len(set(looks)) == len(looks)
-
-
-def test_words_hold_peak_breakdown_and_stages() -> None:
-    assert describe_timeline(TIMELINE, title="One step") == (
-        "One step, over 4 allocator events: allocated bytes begin at 4 MiB, peak at 14 MiB at "
-        "event 2 in stage 'forward', and end at 4 MiB. At the peak: parameters 4 MiB, activations "
-        "10 MiB. Reserved at the end: 20 MiB. After 'forward': 14 MiB allocated. After 'backward': "
-        "4 MiB allocated."
-    )
-    assert draw_timeline(TIMELINE, title="One step").alt == describe_timeline(
-        TIMELINE, title="One step"
-    )
-
-
-def test_an_empty_timeline_is_drawn() -> None:
-    empty = Timeline(0, 0, (), (), (), (0,), (0,), ())
-    assert "peak at 0 B" in draw_timeline(empty).alt
-
-
 def test_a_note_points_at_a_block_and_says_its_size() -> None:
     number = largest_born(TIMELINE, "forward")
     picture = draw_timeline(TIMELINE, notes={number: "what relu saved"})
@@ -183,12 +153,6 @@ def test_the_largest_of_a_category_is_found() -> None:
     assert largest_born(TIMELINE, "forward", "activations") == 1
     with pytest.raises(ValueError, match="no block of gradients is taken in stage 'forward'"):
         largest_born(TIMELINE, "forward", "gradients")
-
-
-def test_a_stage_without_events_has_no_name_over_the_next() -> None:
-    nothing = TimelineStage("nothing", 2, 2)
-    timeline = replace(TIMELINE, stages=(TIMELINE.stages[0], nothing, TIMELINE.stages[1]))
-    assert "nothing" not in written(draw_timeline(timeline))
 
 
 def test_notes_share_a_line_where_they_do_not_touch() -> None:

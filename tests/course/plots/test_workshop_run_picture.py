@@ -8,7 +8,6 @@ from vramlab.units import MIB
 from vramlab_course.plots.workshop_run import (
     RunBar,
     RunPicture,
-    describe_workshop_run,
     draw_workshop_run,
 )
 
@@ -20,14 +19,6 @@ RUN = RunPicture(
     target_bytes=2 * MIB,
     remark="At the peak: much.",
 )
-
-
-def test_it_says_what_it_shows() -> None:
-    assert describe_workshop_run(RUN) == draw_workshop_run(RUN).alt
-    assert describe_workshop_run(RUN) == (
-        "f: 3 MiB of 2 MiB. rank 0: 1 bars; rank 1: 1 bars. Most that is allocated: GPU 0 3.00 "
-        "MiB; the target is 2.00 MiB. At the peak: much."
-    )
 
 
 def test_bars_memory_and_target_are_there() -> None:
@@ -53,12 +44,3 @@ def test_a_target_in_time_is_a_line_across_both_halves() -> None:
     assert "the target is 2.00 MiB, and to end at 2." in picture.alt
     # A run that ends early has room for the line.
     assert draw_workshop_run(replace(RUN, target_end=9)).axes[0].get_xlim() == (0, 9)
-
-
-def test_several_curves_have_names_and_strokes() -> None:
-    two = replace(RUN, curves={**RUN.curves, "GPU 1": [(0, 2 * MIB)]}, remark="")
-    below = draw_workshop_run(two).axes[1]
-    named = below.get_legend().get_texts()
-    assert [text.get_text() for text in named] == ["GPU 0", "GPU 1"]
-    assert "peak of GPU 0: 3 MiB" in [text.get_text() for text in below.texts]
-    assert below.get_lines()[0].get_linestyle() != below.get_lines()[1].get_linestyle()

@@ -38,11 +38,6 @@ def test_settings_of_the_machine_do_not_count(monkeypatch: pytest.MonkeyPatch) -
         assert rest_bytes() == MIB // 2
 
 
-def test_some_of_it_can_be_changed() -> None:
-    t4 = GPU("T4", torch_version="1.13")
-    assert t4.but(values=True) == GPU("T4", torch_version="1.13", values=True)
-
-
 def test_a_case_may_say_which() -> None:
     with attached_for(lambda gpu, size: GPU(gpu), {"gpu": "L4", "size": 3}):
         assert device().model.name == "L4"

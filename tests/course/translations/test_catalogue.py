@@ -7,11 +7,9 @@ from pathlib import Path
 from vramlab_course.translations.catalogue import (
     CatalogueEntry,
     brought_up_to_date,
-    path_of,
     read,
     write,
 )
-from vramlab_course.translations.language import CATALOGUES
 from vramlab_course.translations.texts import (
     MISTAKES,
     Text,
@@ -91,13 +89,6 @@ def test_a_cell_that_is_moved_to_another_text_takes_one_translation_only() -> No
         CatalogueEntry(TWO, "一。", is_stale=True),
         CatalogueEntry(THREE),
     ]
-
-
-def test_every_notebook_has_a_file_of_its_own() -> None:
-    exercise = "exercises/01_cuda_context/01_cuda_context.ipynb"
-    assert path_of(exercise, "zh") == CATALOGUES / "zh" / "exercises" / "01_cuda_context.po"
-    assert path_of("start.ipynb", "zh") == CATALOGUES / "zh" / "start.po"
-    assert read(path_of("lessons/99_nothing.ipynb", "zh")) == []
 
 
 def test_a_notebook_has_its_markdown_to_translate() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from vramlab.errors import UnknownGPUError
 from vramlab_course.widgets import controls
 from vramlab_course.widgets.controls import Control
 from vramlab_course.widgets.gpus import gpu_choice
@@ -95,11 +94,6 @@ def test_other_values_are_refused_with_those_that_can_be(
     with pytest.raises(ValueError, match=r"^it is .*, and has to be ") as refused:
         control.widgets("it", {"it": value})
     assert str(refused.value).endswith(wanted)
-
-
-def test_a_gpu_that_there_is_not_is_refused_by_the_catalogue() -> None:
-    with pytest.raises(UnknownGPUError, match=r"No GPU named 'A100' in the catalogue"):
-        made(GPU, "A100")
 
 
 @pytest.mark.parametrize("chosen", [("cast",), ["cast"], "cast"])

@@ -98,14 +98,6 @@ def test_a_workshop_has_its_mark_and_the_lessons_that_it_goes_on_from(
     assert "after lessons 08, 14" in html
 
 
-def test_it_is_of_ones_own_record(
-    record: PredictionRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(course_progress, "own_record", lambda: record)
-    record.add_solved(STEM, "block_bytes")
-    assert "02 · Pages and blocks: 0 of 4 predictions, 1 of" in str(course_progress.start_page())
-
-
 def test_the_notebook_shows_it_and_keeps_no_output() -> None:
     import nbformat
 
@@ -127,11 +119,6 @@ def test_a_solved_task_is_noted_once_and_predictions_stay(record: PredictionReco
     answer(record, "More?")
     assert len(record.outcomes()) == 2
     assert len(record.solved_tasks()) == 1
-
-
-def test_a_file_of_an_older_version_knows_of_no_tasks(record: PredictionRecord) -> None:
-    record.path.write_text('{"format": 1, "predictions": []}')
-    assert record.solved_tasks() == []
 
 
 def test_a_broken_file_is_set_aside_and_told(record: PredictionRecord) -> None:

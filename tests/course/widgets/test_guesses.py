@@ -74,11 +74,6 @@ def test_near_numbers_and_narrow_ranges_earn_more(typed: str, points: int) -> No
     assert Guess.read(typed, "MiB").points(Decimal("168.125")) == points
 
 
-def test_nothing_is_guessed_by_nothing_only() -> None:
-    assert Guess.read("0", "MiB").points(Decimal(0)) == 3
-    assert Guess.read("1", "MiB").points(Decimal(0)) == 1
-
-
 def said(typed: str, mistakes: dict | None = None, counters: Counters | None = None) -> str | None:  # type: ignore[type-arg]
     return likely_mistake(Guess.read(typed, "MiB"), MEASURED_BYTES, mistakes or {}, counters)
 
@@ -113,12 +108,6 @@ def test_what_is_nearer_to_the_answer_is_no_mistake() -> None:
 )
 def test_wrong_units_are_known_of_every_size(typed: str, words: str) -> None:
     assert said(typed) == words
-
-
-def test_units_say_nothing_of_counts() -> None:
-    guess = Guess.read("5", "samples")
-    assert likely_mistake(guess, 20, {}, None) is None  # 20 / 4
-    assert likely_mistake(guess, 20, {"Too few.": 5}, None) == "Too few."
 
 
 def test_other_counters_of_the_gpu_are_recognised() -> None:
@@ -157,8 +146,3 @@ def test_a_counter_that_reads_as_the_answer_explains_nothing() -> None:
     # 10 MiB were there before: with 1000 MiB measured, 1010 MiB is no mistake but near.
     counters = Counters(10 * MIB, 1010 * MIB, 1010 * MIB, 0)
     assert likely_mistake(Guess.read("1010", "MiB"), 1000 * MIB, {}, counters) is None
-
-
-def test_nothing_is_read_off_no_counter() -> None:
-    counters = Counters(7 * MIB, 7 * MIB, 7 * MIB, 20 * MIB)  # 7 - 7 = 0 are kept
-    assert likely_mistake(Guess.read("0", "MiB"), 80 * MIB, {}, counters) is None

@@ -39,11 +39,6 @@ def cells(answer: Answer) -> tuple[str, ...]:
     return row[1:]
 
 
-def test_a_number_is_committed_by_code(prediction: Prediction) -> None:
-    assert prediction.commit(160) is prediction
-    assert repr(prediction) == f"{QUESTION} (committed: 160 MiB)"
-
-
 def test_a_range_is_committed_with_the_button(prediction: Prediction) -> None:
     prediction.field.value = " 150 - 170 "
     prediction.commit_button.click()
@@ -123,29 +118,6 @@ def test_nothing_is_shown_before_a_commitment(prediction: Prediction) -> None:
         assert "150 to 170 MiB" in text
 
 
-def test_a_second_click_says_nothing(prediction: Prediction) -> None:
-    prediction.reveal(MEASURED_BYTES)
-    prediction.field.value = "160"
-    for button in (prediction.commit_button, prediction.commit_button, prediction.skip_button):
-        button.click()
-    assert "Committed: 160 MiB." in prediction.message.value
-    assert str(prediction.guess) == "160 MiB"
-
-
-def test_to_skip_shows_the_answer_for_no_points(prediction: Prediction) -> None:
-    answer = prediction.reveal(MEASURED_BYTES)
-    prediction.skip_button.click()
-    assert cells(answer) == ("skipped", "168.125 MiB\n176,291,840 B", "-")
-    assert answer.feedback() == "0 points."
-    assert "168.125 MiB" in answer.box.value
-    assert "Skipped: no points." in prediction.message.value
-
-
-def test_what_skipping_costs_is_said_before(prediction: Prediction) -> None:
-    assert "To skip costs that point." in prediction.message.value
-    assert "costs a point" in prediction.skip_button.tooltip
-
-
 def test_a_revealed_prediction_is_final(prediction: Prediction) -> None:
     prediction.commit(160).reveal(MEASURED_BYTES)
     assert prediction.field.disabled
@@ -177,11 +149,6 @@ def test_hints_come_one_by_one(prediction: Prediction) -> None:
     assert prediction.hint_button.disabled
 
 
-def test_without_a_hint_there_is_no_button() -> None:
-    row = Prediction(Question(QUESTION), {}).box.children[1]
-    assert [each.description for each in row.children[1:]] == ["Commit", "Skip"]
-
-
 # ---- Beside torch.cuda ----
 
 
@@ -195,11 +162,6 @@ def test_the_peak_is_recognised_as_the_peak() -> None:
 
 
 # ---- Counts ----
-
-
-def test_numbers_of_something_are_no_bytes() -> None:
-    answer = Prediction(Question("How many fit?", "samples"), {}).commit(20).reveal(21)
-    assert answer.table().rows == (("number", "20 samples", "21 samples", "1 samples too low"),)
 
 
 # ---- Values that the notebook passes ----

@@ -82,18 +82,6 @@ def test_a_broken_file_is_told_and_kept_aside(record: PredictionRecord, text: st
     assert record.outcomes() == [outcome()]
 
 
-def test_a_second_broken_file_does_not_replace_the_first(record: PredictionRecord) -> None:
-    for number in (1, 2):
-        record.path.parent.mkdir(exist_ok=True)
-        record.path.write_text(f"broken {number}")
-        record.add(outcome())
-    assert sorted(path.name for path in record.path.parent.iterdir()) == [
-        "predictions.broken-1.json",
-        "predictions.broken-2.json",
-        "predictions.json",
-    ]
-
-
 def test_what_cannot_be_written_is_told_and_leaves_the_old_file(
     record: PredictionRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,12 +96,6 @@ def test_what_cannot_be_written_is_told_and_leaves_the_old_file(
     )
     assert [path.name for path in record.path.parent.iterdir()] == ["predictions.json"]
     assert record.outcomes() == [outcome()]
-
-
-def test_a_file_in_the_way_of_the_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / "own").write_text("a file")
-    record = PredictionRecord(tmp_path / "own" / "predictions.json")
-    assert record.add(outcome()).startswith("Your points could not be written down: [Errno ")
 
 
 def test_the_score_is_that_of_the_file_in_ones_own_folder(

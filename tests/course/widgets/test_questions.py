@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from warm_python import warm_python
 
-from vramlab_course.widgets.questions import Question, find
+from vramlab_course.widgets.questions import find
 
 
 def test_a_question_is_found_by_its_key() -> None:
@@ -40,13 +40,3 @@ print([name for name in sys.modules if name.endswith(".predictions")])
 """
     done = subprocess.run([warm_python(), "-c", program], capture_output=True, text=True)
     assert done.stdout == "['vramlab_course.lessons.l05_one_training_step.predictions']\n"
-
-
-def test_an_unknown_unit_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown unit 'Mb'; known: B, KiB, MiB"):
-        Question("How much?", unit="Mb")
-
-
-def test_a_mistake_that_leads_nowhere_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"the mistake 'Oh\.' leads to '40': give bytes"):
-        Question("How much?", mistakes={"Oh.": "40"})  # type: ignore[dict-item]

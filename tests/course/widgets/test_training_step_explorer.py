@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from vramlab import VirtualGPU
 from vramlab_course.widgets import training_step_explorer
@@ -32,22 +31,3 @@ def test_every_optimizer_is_explained_to_the_byte(optimizer: str) -> None:
         "model",
         *["forward", "backward", "optimizer step", "zero_grad"] * 2,
     ]
-
-
-def test_without_an_attached_gpu_there_is_none_afterwards() -> None:
-    training_step_explorer.view(**SMALL)  # type: ignore[arg-type]
-    assert not torch.cuda.is_available()
-
-
-def test_a_change_of_a_control_changes_the_picture() -> None:
-    explorer = training_step_explorer(**SMALL)  # type: ignore[arg-type]
-    assert "2 layers of 256, batch 64, SGD" in explorer.output.value
-    explorer.controls["depth"].value = 3
-    assert "3 layers of 256, batch 64, SGD" in explorer.output.value
-
-
-def test_out_of_memory_is_part_of_the_view() -> None:
-    # the input alone takes 65536 * 8192 * 4 B = 2 GiB, and each layer as much again or twice
-    view = training_step_explorer.view(65536, 8192, 8, "SGD", 1, "T4")
-    assert "CUDA out of memory. Tried to allocate 2.00 GiB" in view.summary
-    assert "Out of memory at event" in view.picture.alt

@@ -32,11 +32,6 @@ def test_the_picture_tells_the_run_and_what_is_above_the_target() -> None:
     assert any("target: " in text.get_text() for text in below.texts)
 
 
-def test_another_name_is_refused_with_those_that_are_asked_for() -> None:
-    with pytest.raises(VramlabError, match="asks for mean_loss, chunked_loss, not for other"):
-        watch("F", other)
-
-
 def other() -> None:
     """Nothing that is asked for."""
 
@@ -44,21 +39,6 @@ def other() -> None:
 def test_cases_are_counted_from_0() -> None:
     with pytest.raises(VramlabError, match="mean_loss has 2 cases to watch: 0 to 1, not 2"):
         watch("F", mean_loss, case=2)
-
-
-def test_exercises_with_nothing_to_build_say_so() -> None:
-    with pytest.raises(VramlabError, match="13_gradient_accumulation asks for nothing to build"):
-        watch("13", mean_loss)
-
-
-def test_what_is_not_written_yet_is_said_so() -> None:
-    def mean_loss(x: Any, weight: Any, targets: Any) -> Any:
-        raise NotImplementedError
-
-    message = "nothing to watch yet: mean_loss raises NotImplementedError. Write your answer"
-    with pytest.raises(VramlabError, match=message) as caught:
-        watch("F", mean_loss)
-    assert caught.value.__suppress_context__
 
 
 def test_an_error_has_the_answers_lines_and_not_ours() -> None:
