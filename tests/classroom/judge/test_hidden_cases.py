@@ -6,8 +6,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from vramlab_classroom.judge.hidden_cases import MOST_DRAWS, draw, passing
-from vramlab_classroom.judge.mistakes import Mistake
+from vramlab_classroom.judge.hidden_cases import MOST_DRAWS, draw, earned, fair_seed, passing
+from vramlab_classroom.judge.mistakes import Mistake, of
 from vramlab_classroom.judge.task import Config, Diagnose, Observation, Predict
 
 ONE = Mistake("You answered 1.", lambda size: 1)
@@ -84,3 +84,19 @@ def test_a_value_has_no_hidden_cases() -> None:
         is_value=True,
     )
     assert draw(value, Random(0), measure) == []
+
+
+def test_a_mistake_earns_what_it_earns_with_most_seeds() -> None:
+    """Four sizes of 1 to 4: rounding down is right for 2 and 4, which are two of four mostly."""
+    even = replace(
+        task(),
+        points=4,
+        visible=({"size": 2}, {"size": 3}),
+        hidden=lambda random: [{"size": random.randrange(4, 8)} for _ in range(4)],
+        mistakes=of(lambda size, step=1: size // step * step, ("You rounded down.", {"step": 2})),
+    )
+    assert {earned(even, f"{seed}")[0] for seed in range(50)} > {2}
+    assert {earned(even, fair_seed(even, f"{seed}"))[0] for seed in range(50)} == {2}
+    # What most seeds give, stays as it is; and without a reference answer, all do.
+    assert sum(fair_seed(even, f"{seed}") == f"{seed}" for seed in range(50)) > 10
+    assert fair_seed(task(HALF), "3") == "3"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,9 +27,9 @@ from classroom import (
 from vramlab_classroom.judge import hidden_cases, judge
 from vramlab_classroom.judge.exercises import exercise_names, find_exercise
 from vramlab_classroom.judge.follow_through import right_answers
-from vramlab_classroom.judge.mistakes import Mistake, Mistakes, Try
+from vramlab_classroom.judge.mistakes import Mistake, Try
 from vramlab_classroom.judge.notebooks import grade_id, tasks_with_cells
-from vramlab_classroom.judge.task import Config, Diagnose, Fix, Predict, Task, Workshop
+from vramlab_classroom.judge.task import Config, Diagnose, Fix, Predict, Workshop
 from vramlab_classroom.judge.verdict import Verdict
 from vramlab_classroom.nbgrader.release import stale
 from vramlab_classroom.sandbox.bubblewrap import LimitsOnly
@@ -91,7 +90,7 @@ def _try_mistakes(task: Predict | Diagnose, measured: Sequence[Mapping[str, Any]
     for mistake in task.mistakes:
         told = judge._explain(task, _tried(mistake, measured), ())
         assert told in {each.message for each in task.mistakes}, task.name
-    if (answer := reference(task)) is not None:
+    if (answer := hidden_cases.reference(task)) is not None:
         assert all(answer(**each["arguments"]) == each["truth"] for each in measured)
 
 
@@ -180,17 +179,6 @@ def test_master_is_committed_clean_with_readable_cell_ids(name: str) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def reference(task: Task) -> Callable[..., object] | None:
-    """The reference answer to a prediction, if it takes a case and nothing besides."""
-    if not isinstance(task, Predict) or not isinstance(task.mistakes, Mistakes):
-        return None
-    try:
-        signature(task.mistakes.reference).bind(**task.visible[0])
-    except TypeError:
-        return None
-    return task.mistakes.reference
-
-
 SEEDS = 200
 
 
@@ -199,7 +187,7 @@ SEEDS = 200
 def test_no_mistake_passes_hidden_cases(name: str) -> None:
     """By the reference answer, where there is one for what the case says."""
     for task in find_exercise(name).tasks:
-        if (answer := reference(task)) is not None:
+        if (answer := hidden_cases.reference(task)) is not None:
 
             def measure(case: Config, answer: Any = answer) -> dict[str, Any]:
                 return {"arguments": case, "truth": answer(**case)}
@@ -208,6 +196,17 @@ def test_no_mistake_passes_hidden_cases(name: str) -> None:
                 cases = hidden_cases.draw(task, Random(seed), measure)
                 found = hidden_cases.passing(task.mistakes, [measure(case) for case in cases])
                 assert found == [], (task.name, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", exercise_names())
+def test_a_mistake_costs_everybody_the_same(name: str) -> None:
+    """Whatever the seed, and so also where each student has hidden cases of their own."""
+    for task in find_exercise(name).tasks:
+        if hidden_cases.reference(task) is not None:
+            seeds = [hidden_cases.fair_seed(task, f"{seed}") for seed in range(SEEDS // 10)]
+            earned = {tuple(hidden_cases.earned(task, seed)) for seed in seeds}
+            assert len(earned) == 1, task.name
 
 
 READ_ALL = """

@@ -183,7 +183,7 @@ class Judge:
             return []
         key = (exercise.module, task.name)
         if key not in self._hidden_cases:
-            seed = f"{self._seed}/{exercise.name}/{task.name}"
+            seed = hidden_cases.fair_seed(task, f"{self._seed}/{exercise.name}/{task.name}")
             if not isinstance(task, Fix):
                 self._measure_with_others(exercise, task, list(task.hidden(Random(seed))))
             measure = partial(self._truth, exercise, task)

@@ -137,6 +137,7 @@ HELD = Predict(
     name="data_parallel_bytes",
     points=4,
     minutes=25,
+    rule=lambda gpu, gpus, batch, **_: "idle" if not _rows(gpu, gpus, batch) else gpu > 0,
     visible=(_case(0), _case(1), _case(0, "SGD"), _case(3, batch=10), _case(3, batch=3)),
     hidden=_hidden_data_parallel,
     measure=_measure_data_parallel,
@@ -241,6 +242,7 @@ RANK = Predict(
     name="ddp_bytes",
     points=3,
     minutes=20,
+    rule=lambda way, moment, **_: (way, moment),
     visible=tuple(
         {"way": way, "moment": moment, "optimizer": "AdamW", "width": 1024, "layers": 8}
         for way, moment in (

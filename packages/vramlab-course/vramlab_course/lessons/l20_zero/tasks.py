@@ -93,15 +93,18 @@ def _kept_by_the_paper(stage: str, layers: int, width: int, ranks: int, rank: in
 def _kept_cases(random: Random) -> list[Config]:
     cases: list[Config] = []
     for stage in STAGES:
-        ranks = random.randrange(3, 12)
+        ranks = random.choice((3, 5, 6, 7, 9, 10, 11))  # which do not divide the rows
         layers = random.randrange(ranks + 1, ranks + 4) if stage == "ZeRO-1" else 2
-        for rank in {0, ranks - 1}:
+        places = [(ranks, 0), (ranks, ranks - 1)]
+        if STAGES[stage] > 1:
+            places[0] = 8, random.randrange(8)  # which divide the rows
+        for count, rank in places:
             width = 128 * random.randrange(1, 4)
             cases.append(
-                {"stage": stage, "layers": layers, "width": width, "ranks": ranks, "rank": rank}
+                {"stage": stage, "layers": layers, "width": width, "ranks": count, "rank": rank}
             )
-    # 256 rows, 10 ranks: 26 each, and 22 for the last one; 24 ranks: 11 each, the last has 3.
-    cases.append({"stage": "ZeRO-3", "layers": 1, "width": 256, "ranks": 24, "rank": 23})
+    # 256 rows, 24 ranks: 11 each, the last has 3.
+    cases[-1] = {"stage": "ZeRO-3", "layers": 1, "width": 256, "ranks": 24, "rank": 23}
     return cases
 
 
@@ -217,9 +220,10 @@ SENT = Predict(
             "layers": random.randrange(1, 4),
             "width": 128 * random.randrange(1, 4),
             # DDP's pieces are whole bytes where the ranks divide everything.
-            "ranks": random.choice((2, 8, 16) if STAGES[stage] < 2 else (3, 5, 6, 7)),
+            "ranks": random.choice((3, 5, 6, 7) if rest else (2, 8, 16)),
         }
-        for stage in (*STAGES, "ZeRO-3")
+        for stage in STAGES
+        for rest in ((False, True) if STAGES[stage] > 1 else (False,))
     ],
     measure=_measure_sent,
     gpu=T4,

@@ -72,8 +72,9 @@ FEWEST = Predict(
         {"ranks": 5, "most_percent": 20},
         {"ranks": 1, "most_percent": 10},
         *(
-            {"ranks": random.randrange(2, 9), "most_percent": random.randrange(6, 60)}
-            for _ in range(6)
+            {"ranks": random.randrange(2, 9), "most_percent": random.randrange(*percent)}
+            for percent in ((6, 50), (52, 90))  # more micro-batches than ranks, and fewer
+            for _ in range(3)
         ),
     ],
     measure=_measure_fewest,

@@ -234,6 +234,7 @@ def _hidden_kept(random: Random) -> list[dict[str, Any]]:
         ["adapted", "frozen", "frozen", "frozen"],
         ["frozen", "frozen"],
         ["frozen", "learns", "frozen", "adapted"],
+        ["learns", "frozen", "learns"],
     )
     drawn = [random.choice(kinds) for _ in range(6)]
     return [
@@ -251,6 +252,7 @@ KEPT = Predict(
     name="kept_bytes",
     points=4,
     minutes=20,
+    rule=lambda layers, **_: frozenset(layers),
     visible=(
         {"layers": ["learns", "learns", "learns"], "rows": 2048, "width": 512, "rank": 8},
         {"layers": ["adapted", "adapted", "adapted"], "rows": 2048, "width": 512, "rank": 8},

@@ -93,6 +93,7 @@ SHARED = Predict(
     name="shared_bytes",
     points=4,
     minutes=15,
+    rule=lambda prompt, page, **_: prompt % page == 0,
     visible=(
         {"prompt": 160, "answers": 3, "new": 20, "page": 16, **_SIZES},
         {"prompt": 100, "answers": 4, "new": 14, "page": 16, **_SIZES},
