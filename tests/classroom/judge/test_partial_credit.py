@@ -62,7 +62,7 @@ def test_an_answer_that_forgets_one_rule_earns_what_the_others_are_worth(pool: J
     assert (verdict.grade, verdict.score) == (Grade.PARTLY, 2.5)
     assert f"{verdict}".splitlines()[:2] == [
         "price: partly right in 7 of 8 cases, 2.5 of 3 points",
-        "1 of 8 cases are wrong; the first is off by +10 (+0.0000 MiB).",
+        "1 of 8 cases are wrong; the first is off by +10.",
     ]
 
 

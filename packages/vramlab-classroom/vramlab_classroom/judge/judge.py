@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import atexit
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from random import Random
 from typing import Any
 
-from vramlab.units import mib
+from vramlab.units import KIB, mib
 from vramlab_classroom.judge import hidden_cases
 from vramlab_classroom.judge.follow_through import better_of, right_alone
 from vramlab_classroom.judge.job_pool import JobDied, JobLate, JobPool, JobPoolError
-from vramlab_classroom.judge.mistakes import Try
+from vramlab_classroom.judge.mistakes import Try, shared_by_wrong, without_name
 from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict, Task
 from vramlab_classroom.judge.truths import SharedTruths, Truth
@@ -334,12 +335,19 @@ def _explain(task: Predict | Diagnose, tries: Sequence[Try], cases: Sequence[Cas
     if not isinstance(first.truth, int):
         if f"{first.outcome['value']}".strip().casefold() == first.truth.casefold():
             return f"It is spelled {first.truth!r}."
-        return "That is not what happened."
+        if len(tries) == 1:
+            return "That is not what happened."
+        (said, was), often = Counter((each.shown, each.truth) for each in wrong).most_common(1)[0]
+        return f"In {often} of {len(tries)} cases you answered {said}, and it was {was!r}."
+    if all(each.outcome["type"] == "int" for each in tries) and (found := without_name(tries)):
+        return found
     difference = first.outcome["value"] - first.truth
-    return (
-        f"{len(wrong)} of {len(tries)} cases are wrong; "
-        f"the first is off by {difference:+} ({mib(difference):+.4f} MiB)."
-    )
+    size = f"{difference:+}"
+    if abs(difference) >= KIB:
+        size += f" ({mib(difference):+.4f} MiB)"
+    shared = shared_by_wrong(tries)
+    which = f", all with {shared}" if shared else ""
+    return f"{len(wrong)} of {len(tries)} cases are wrong{which}; the first is off by {size}."
 
 
 def _explain_type(task: Task, wrong: Try) -> str:

@@ -12,8 +12,9 @@ in a `Try`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from inspect import signature
 from itertools import combinations
 from typing import Any
@@ -107,6 +108,84 @@ def of(answer: Callable[..., object], *mistakes: Changed | Mistake) -> Mistakes:
     made.reference = answer
     made.changed = tuple(each for each in mistakes if not isinstance(each, Mistake))
     return made
+
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+BLOCK_BYTES = 512
+FEWEST_CASES = 3
+"""With fewer, numbers agree by accident."""
+
+LARGEST_FACTOR = 16
+"""Larger numbers are no bytes of an element and no count of equal tensors."""
+
+
+def without_name(tries: Sequence[Try]) -> str:
+    """Say what is wrong with all of an answer's numbers in the same way, if anything is.
+
+    Mistakes in units, in the bytes of a number, in what is divided by a count, and in rounding:
+    they can be made in any task, so none has to name them.
+    """
+    pairs = [(int(each.outcome["value"]), int(each.truth)) for each in tries]
+
+    def holds(rule: Callable[[int, int], bool]) -> bool:
+        return all(rule(value, truth) for value, truth in pairs)
+
+    if len(pairs) < FEWEST_CASES or not any(value for value, _ in pairs):
+        return ""
+    is_large = max(truth for _, truth in pairs) >= UNITS["MiB"]
+    for unit, size in UNITS.items():
+        if is_large and holds(lambda value, truth, size=size: value == truth // size):  # type: ignore[misc]
+            return f"Your answers are in {unit}; the task asks for bytes."
+        if holds(lambda value, truth, size=size: value // size == truth):  # type: ignore[misc]
+            return f"Your answers are in bytes; the task asks for {unit}."
+    if holds(lambda value, truth: value == _rounded(truth)):
+        return f"You rounded up to multiples of {BLOCK_BYTES} bytes. The task asks for exact sizes."
+    if holds(lambda value, truth: _rounded(value) == truth):
+        return f"Block sizes are multiples of {BLOCK_BYTES} bytes: round each tensor up."
+    factors = {Fraction(value, truth) for value, truth in pairs if truth}
+    if len(factors) == 1 and holds(lambda value, truth: bool(truth or not value)):
+        (factor,) = factors
+        if max(factor.numerator, factor.denominator) <= LARGEST_FACTOR:
+            return (
+                f"Each answer is {factor} times what was measured. How many bytes does a number "
+                "have, and which tensors do you count twice or not at all?"
+            )
+    for name, counts in _counts(tries):
+        each = list(zip(pairs, counts, strict=True))
+        if all(value == truth // count for (value, truth), count in each):
+            return f"Each answer is what was measured, divided by {name}. Do you divide twice?"
+        if all(value == truth * count for (value, truth), count in each):
+            return f"Each answer is {name} times what was measured. For how many do you add up?"
+    return ""
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def _counts(tries: Sequence[Try]) -> Iterator[tuple[str, list[int]]]:
+    """Yield the arguments that are whole numbers, not always the same, with their values."""
+    for name in tries[0].arguments:
+        values = [each.arguments[name] for each in tries]
+        if all(type(value) is int and value > 0 for value in values) and len(set(values)) > 1:
+            yield name, values
+
+
+def shared_by_wrong(tries: Sequence[Try]) -> str:
+    """Return the arguments, as in a call, that all wrong cases and not all others share."""
+    wrong = [each.arguments for each in tries if not each.is_right]
+    right = [each.arguments for each in tries if each.is_right]
+    if len(wrong) < 2 or not right:
+        return ""
+    alike = {
+        name: value
+        for name, value in wrong[0].items()
+        if isinstance(value, str | int) and all(case[name] == value for case in wrong)
+    }
+    telling = {n: v for n, v in alike.items() if any(case[n] != v for case in right)}
+    alone = {n: v for n, v in telling.items() if all(case[n] != v for case in right)}
+    words = {n: telling[n] for n in telling if isinstance(telling[n], str | bool)}
+    return " and ".join(f"{name}={value!r}" for name, value in (alone or words or telling).items())
 
 
 def instead(answer: Callable[..., str], said: Mapping[str, str]) -> Callable[..., str]:
