@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import pkgutil
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import nbformat
 import pytest
 import yaml
-from markdown_blocks import ROOT, blocks, commands, environment, kinds
+from markdown_blocks import ROOT, commands, environment
 from warm_python import warm_python
 
 import vramlab
 import vramlab.commands
 import vramlab_classroom.commands
-import vramlab_course.commands
 from docs.builder import address
 from vramlab.cli import parser
 
@@ -34,18 +30,6 @@ IN_BACKTICKS = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", PAGE, flag
 
 
 # ---- CONTRIBUTING.md, docs/contributing/ ----
-
-
-def test_blocks_are_commands_or_an_example() -> None:
-    assert kinds(PAGE) == {"sh", "python"}
-    programs = {line.split()[0] for block in blocks(PAGE, "sh") for line in block.splitlines()}
-    assert programs == {"make", ".ci/run", "python"}
-
-
-def test_targets_of_make_are_there() -> None:
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    mentioned = {code.split()[1] for code in IN_BACKTICKS if code.startswith("make ")}
-    assert {words[0] for words in commands(PAGE, "make")} | mentioned <= set(targets)
 
 
 @pytest.mark.parametrize("words", commands(PAGE, "python"), ids=" ".join)
@@ -110,54 +94,7 @@ def test_every_environment_variable_is_on_the_page_of_settings() -> None:
 # ---- SECURITY.md ----
 
 
-def test_what_the_security_policy_names_is_there() -> None:
-    policy = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    files = re.findall(r"`((?:vramlab|packages|tests)/[\w/-]+\.py)`", policy)
-    assert len(files) > 5
-    assert [name for name in files if not (ROOT / name).exists()] == []
-    verbs = set(re.findall(r"`vramlab (\w+)", policy))
-    packages = (vramlab.commands, vramlab_course.commands, vramlab_classroom.commands)
-    assert verbs <= {
-        module.name for package in packages for module in pkgutil.iter_modules(package.__path__)
-    }
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", policy):
-        assert (ROOT / target).exists()
-    assert "@" not in policy  # vulnerabilities are reported privately, and to no address
-
-
 # ---- Hooks ----
-
-
-def test_the_hook_for_notebooks_leaves_what_is_committed(tmp_path: Path) -> None:
-    (hook,) = (hook for hook in HOOKS if hook["id"] == "notebooks")
-    for committed in ("lessons/02_pages_and_blocks", "solutions/03_name/03_name"):
-        assert re.match(hook["files"], f"{committed}.ipynb")
-    assert not re.match(hook["files"], "exercises/03_name/03_name.ipynb")
-
-    master = ROOT / "solutions" / "01_cuda_context" / "01_cuda_context.ipynb"
-    copy = tmp_path / master.name
-    shutil.copy(master, copy)
-    notebook = nbformat.read(copy, as_version=nbformat.NO_CONVERT)
-    notebook.metadata["language_info"]["version"] = "3.11.7"
-    for cell in notebook.cells:
-        cell.metadata["execution"] = {"iopub.status.busy": "2026-01-01T00:00:00Z"}
-        if cell.cell_type == "code":
-            cell.execution_count = 1
-            cell.outputs = [nbformat.v4.new_output("stream", text="said\n")]
-        else:
-            del cell.metadata["execution"]  # nbconvert clears what code cells have
-    nbformat.write(notebook, copy)
-    program, *words = shlex.split(hook["entry"])
-    assert program == "jupyter"
-    cleared = subprocess.run(
-        [sys.executable, "-m", program, *words, str(copy)],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert cleared.returncode == 0, cleared.stderr
-    assert copy.read_bytes() == master.read_bytes()
 
 
 def test_the_other_hooks_run_what_make_check_runs() -> None:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -148,12 +147,6 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_types_of_the_package_are_published() -> None:
-    assert (ROOT / "vramlab" / "py.typed").is_file()
-    project = PROJECTS["vramlab"]["project"]
-    assert "Typing :: Typed" in project["classifiers"]
-
-
 def test_make_leaves_an_up_to_date_environment_alone(checkout: Path) -> None:
     outcome = make(checkout, "environment", "PYTHON=/no/such/python")
     assert outcome.returncode == 0, outcome.stderr
@@ -190,19 +183,6 @@ def test_make_installs_again_when_the_lock_or_the_project_changed(
     assert "# changed\n" in kept.read_text()
 
 
-def test_of_two_that_begin_at_once_one_makes_it(checkout: Path) -> None:
-    (checkout / "pyproject.toml").write_text("# changed\n")
-    script(
-        checkout / ".venv" / "bin" / "python",
-        'case "$*" in *pip*) echo "$*" >> pip-calls; sleep 0.5;; esac',
-    )
-    with ThreadPoolExecutor() as pool:
-        outcomes = list(pool.map(make, [checkout] * 2, ["environment"] * 2))
-    assert [outcome.stderr for outcome in outcomes] == ["", ""]
-    # The second one finds made what it has waited for.
-    assert len((checkout / "pip-calls").read_text().splitlines()) == 2
-
-
 def test_a_machine_with_an_old_python_is_told_what_to_install(checkout: Path) -> None:
     shutil.rmtree(checkout / ".venv")
     script(checkout / "old", 'case "$1" in --version) echo "Python 3.9.6";; *) exit 1;; esac')
@@ -226,15 +206,3 @@ def test_a_python_that_torch_has_no_build_for_is_not_taken(checkout: Path) -> No
     assert outcome.returncode != 0
     assert "vramlab needs Python 3.11 to 3.14;" in outcome.stderr
     assert "is Python 3.15.0." in outcome.stderr
-
-
-def test_a_machine_without_venv_is_told_what_to_install(checkout: Path) -> None:
-    shutil.rmtree(checkout / ".venv")
-    script(
-        checkout / "bare",
-        'case "$2" in *ensurepip*) exit 1;; *print*) echo 3.12;; esac',
-    )
-    outcome = make(checkout, "environment", f"PYTHON={checkout / 'bare'}")
-    assert outcome.returncode != 0
-    assert "lacks the modules venv and ensurepip" in outcome.stderr
-    assert "sudo apt install python3.12-venv" in outcome.stderr

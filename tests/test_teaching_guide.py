@@ -149,15 +149,6 @@ def test_options_of_dask_are_there(words: list[str]) -> None:
     assert {word for word in rest if word.startswith("--")} <= known
 
 
-@pytest.mark.parametrize("text", blocks("python"))
-def test_programs_are_python(text: str) -> None:
-    compile(text, "docs/teaching.md", "exec")
-
-
-def test_no_block_is_of_another_kind() -> None:
-    assert markdown_blocks.kinds(PAGE) == {HERE, ELSEWHERE, "python"}
-
-
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
         assert (ROOT / "docs" / target).exists()

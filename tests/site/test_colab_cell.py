@@ -65,15 +65,6 @@ def test_in_colab_the_course_is_installed_once(
     assert shell.called == [("pip", wanted)]
 
 
-def test_without_an_address_the_package_index_has_it(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    run(shell, None)
-    assert shell.called == [("pip", 'install --quiet "vramlab-course"')]
-
-
 @pytest.mark.parametrize("repository", [ADDRESS, None])
 def test_what_is_installed_is_this_package_with_what_the_notebooks_need(
     repository: str | None,
@@ -128,16 +119,3 @@ def test_the_cell_is_put_in_once_and_nothing_else_changes(course: Path) -> None:
 
 
 # ---- The address ----
-
-
-def test_badges_lead_into_the_course_once_there_is_an_address() -> None:
-    badges = address.badges(ADDRESS)
-    assert "colab.research.google.com/github/someone/vramlab/blob/main/lessons/01_" in badges
-    assert "mybinder.org/v2/gh/someone/vramlab/main?urlpath=lab/tree/start.ipynb" in badges
-    assert all((colab.ROOT / page).exists() for page in (address.FIRST_LESSON, address.START))
-    assert f"START := {address.START}" in (colab.ROOT / "Makefile").read_text()
-
-
-def test_without_an_address_no_badge_leads_anywhere() -> None:
-    assert "](" not in address.badges(None)
-    assert "docs/builder/address.py" in address.badges(None)

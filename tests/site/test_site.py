@@ -53,17 +53,6 @@ def test_every_page_is_there_and_none_has_a_fault(html: Path) -> None:
     assert pages.faults(html) == []
 
 
-def test_a_picture_of_a_lesson_is_a_file_with_its_words_there_and_on_the_start_page(
-    html: Path,
-) -> None:
-    (picture,) = (html / "_pictures").iterdir()
-    lesson = f"lessons/{LESSON.stem}.html"
-    for page in ("index.html", lesson, f"zh/{lesson}"):
-        text = (html / page).read_text()
-        assert f'{picture.name}" loading="lazy" alt="{WORDS}"' in text
-        assert "data:image/png" not in text
-
-
 def test_an_exercise_is_a_download_and_search_finds_prose_and_docstrings(html: Path) -> None:
     page = (html / "lessons" / f"{LESSON.stem}.html").read_text()
     assert f'/{LESSON.name}"' in page
@@ -127,20 +116,3 @@ def test_the_first_page_of_the_reference_leads_to_where_its_names_are_defined() 
         defined = getattr(importlib.import_module(module), name)
         assert defined is getattr(vramlab, name)
         assert getattr(defined, "__module__", module) in {module, "builtins"}
-
-
-def test_putting_the_same_pages_again_touches_nothing_and_removes_what_is_gone(
-    tmp_path: Path,
-) -> None:
-    sources.put({"a.md": b"a", "b/c.md": b"c"}, tmp_path)
-    before = (tmp_path / "a.md").stat().st_mtime_ns
-    sources.put({"a.md": b"a"}, tmp_path)
-    assert (tmp_path / "a.md").stat().st_mtime_ns == before
-    assert not (tmp_path / "b" / "c.md").exists()
-
-
-def test_workshops_are_listed_with_what_they_build_on() -> None:
-    rows = sources.workshops_table(sources.workshops_of(ROOT), "exercises/").splitlines()
-    assert len(rows) == 2 + len(list((ROOT / "solutions").glob("workshop_*")))
-    first = "workshop_a_allocator/workshop_a_allocator.ipynb"
-    assert rows[2] == f"| [A: an allocator](exercises/{first}) | 02 and 03 | 100 |"

@@ -44,13 +44,6 @@ def test_a_terminal_shows_what_is_done_and_is_cleared_afterwards() -> None:
     assert lines[-1] == ""
 
 
-def test_how_far_it_is_stands_in_the_line() -> None:
-    step = progress.Step("comparing", io.StringIO())
-    assert step.line() == "comparing ... 0 s"
-    step.tell("3 of 20, bert")
-    assert step.line() == "comparing: 3 of 20, bert ... 0 s"
-
-
 @pytest.mark.usefixtures("_at_once")
 def test_a_file_gets_nothing() -> None:
     log = io.StringIO()
@@ -58,13 +51,6 @@ def test_a_file_gets_nothing() -> None:
     with working("simulating", log):
         assert threading.active_count() == before
     assert log.getvalue() == ""
-
-
-def test_what_is_done_at_once_is_not_shown() -> None:
-    terminal = Terminal()
-    with working("simulating", terminal):
-        pass
-    assert terminal.getvalue() == ""
 
 
 @pytest.mark.usefixtures("_at_once")

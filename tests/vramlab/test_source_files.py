@@ -7,7 +7,6 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -213,26 +212,9 @@ def test_a_notebooks_cell_is_the_program(filename: str) -> None:
     assert told(filename) == (CodeOwner.PROGRAM, "notebook cell")
 
 
-def test_a_folder_that_is_called_like_the_kernel_is_none() -> None:
-    assert told(f"{PROJECT}/ipykernel_tests/a.py")[1] == "ipykernel_tests/a.py"
-
-
 @pytest.mark.parametrize("name", ["<stdin>", "<python-input-0>", "<console>", "<doctest a.b[0]>"])
 def test_what_is_typed_in_is_the_program(name: str) -> None:
     assert told(name) == (CodeOwner.PROGRAM, name)
-
-
-@dataclass
-class Made:
-    x: int
-
-
-@pytest.mark.parametrize(
-    "name", [Made.__init__.__code__.co_filename, "<string>", "<eval_with_key>.0", "??"]
-)
-def test_code_without_a_file_is_nobodys(name: str) -> None:
-    assert told(name) == (CodeOwner.NO_FILE, name)
-    assert told("") == (CodeOwner.NO_FILE, "??")
 
 
 def test_below_is_not_beginning_with() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vramlab_classroom.judge.answers import BrokenCell, NoAnswer, find_answer
+from vramlab_classroom.judge.answers import find_answer
 
 
 def test_answer_is_the_last_cell_that_binds_the_name() -> None:
@@ -63,24 +63,6 @@ def test_two_functions_that_call_each_other_come_once_each() -> None:
 def test_magics_in_other_cells_do_no_harm() -> None:
     cells = ["%timeit 3\n!ls\nUNIT = 2", "def f():\n    return UNIT"]
     assert find_answer(cells, "f") == "UNIT = 2\n\ndef f():\n    return UNIT"
-
-
-def test_a_value_is_an_answer_too() -> None:
-    assert find_answer(["cause = 'leak'"], "cause") == "cause = 'leak'"
-
-
-def test_no_answer_says_what_to_do() -> None:
-    with pytest.raises(NoAnswer, match="no cell defines f; run the cell with your answer"):
-        find_answer(["def g():\n    pass"], "f")
-
-
-def test_an_answer_that_is_not_python_is_reported_as_such() -> None:
-    with pytest.raises(BrokenCell):
-        find_answer(["def f(:\n    return 1"], "f")
-
-
-def test_a_broken_cell_elsewhere_does_not_matter() -> None:
-    assert find_answer(["def oops(:", "def f():\n    return 1"], "f").startswith("def f")
 
 
 def test_of_an_import_of_several_modules_only_the_needed_one_comes() -> None:

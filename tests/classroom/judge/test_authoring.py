@@ -70,9 +70,3 @@ def test_a_master_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert main() == 1
     assert "exists already: edit it in JupyterLab" in capsys.readouterr().err
     assert path.read_bytes() == written
-
-
-def test_an_exercise_without_tasks_is_told(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["authoring", "99_nope"])
-    assert main() == 2
-    assert "write vramlab_course/lessons/l<name>/tasks.py first" in capsys.readouterr().err

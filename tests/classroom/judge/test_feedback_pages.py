@@ -11,9 +11,7 @@ from classroom import Classroom, with_cells
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 
-from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.job_pool import JobDied, JobPool
-from vramlab_classroom.nbgrader.feedback_pages import as_float, rounded
 
 EXERCISE = "02_pages_and_blocks"
 WRONG = {"releasable_bytes": "def releasable_bytes(segments):\n    return 1"}
@@ -53,21 +51,3 @@ def test_what_has_no_score_is_not_graded_nor_is_the_whole(feedback: Path) -> Non
     cells = ["2.0 / 2.0", "3.0 / 3.0", "4.0 / 4.0", "3.0 / 3.0", "not graded / 4.0"]
     page = feedback / "ada" / EXERCISE / f"{EXERCISE}.html"
     assert scores_on(page) == ["not graded / 16.0", *cells, *cells]
-
-
-def test_the_list_on_top_has_the_names_of_the_tasks(feedback: Path) -> None:
-    page = (feedback / "ada" / EXERCISE / f"{EXERCISE}.html").read_text()
-    names = [task.name for task in find_exercise(EXERCISE).tasks]
-    assert re.findall(r'<li><a href="#\w+-test">(.+?)</a>', page) == names
-
-
-def test_zero_is_zero_and_points_given_by_hand_count(feedback: Path) -> None:
-    cells = ["2.0 / 2.0", "3.0 / 3.0", "4.0 / 4.0", "0.0 / 3.0", "1.5 / 4.0"]
-    page = feedback / "bob" / EXERCISE / f"{EXERCISE}.html"
-    assert scores_on(page) == ["10.5 / 16.0", *cells, *cells]  # 2 + 3 + 4 + 0 + 1.5
-
-
-def test_numbers_are_written_as_jinja_does() -> None:
-    assert rounded(as_float("2.346"), 2) == 2.35
-    assert as_float("no number", 1.0) == 1.0
-    assert rounded(as_float(None), 2) == "not graded"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import stepwise_exercise
 
-from vramlab.errors import VramlabError
 from vramlab_classroom.judge.follow_through import find_following, right_answers
 from vramlab_classroom.judge.job_pool import JobPool
 from vramlab_classroom.judge.judge import Judge
@@ -89,15 +88,3 @@ def test_where_the_earlier_answer_is_right_nothing_takes_its_place(
 def test_an_answer_that_needs_no_other_is_as_it_is(rights: dict[str, str]) -> None:
     assert find_following("price", [WRONG, "def price(size):\n    return 1"], rights) == {}
     assert find_following("rounded", [WRONG, PRICE], rights) == {}
-
-
-def test_a_master_that_is_none_is_named(tmp_path: Path) -> None:
-    master = tmp_path / "stepwise.ipynb"
-    for content in ("{", "[]", "{}", '{"cells": [1]}'):
-        master.write_text(content)
-        with pytest.raises(VramlabError, match=r"stepwise\.ipynb is no notebook"):
-            right_answers(EXERCISE, master)
-
-
-def test_without_a_master_nothing_is_known_to_be_right(tmp_path: Path) -> None:
-    assert right_answers(EXERCISE, tmp_path / "none.ipynb") == {}

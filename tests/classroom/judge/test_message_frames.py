@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from vramlab_classroom.sandbox.frames import forget, read_frame, write_frame
+from vramlab_classroom.sandbox.frames import read_frame, write_frame
 
 
 @pytest.fixture
@@ -42,9 +42,3 @@ def test_a_message_that_breaks_off_is_none(pipe, written: bytes) -> None:
     os.write(writing, written)
     os.close(writing)
     assert read_frame(reading) is None
-
-
-def test_what_is_forgotten_is_overwritten_in_place() -> None:
-    message = bytearray(b"secret")
-    forget(memoryview(message)[1:])
-    assert message == b"s\0\0\0\0\0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -31,19 +30,6 @@ def test_a_changed_master_makes_its_exercise_stale_until_it_is_released(course: 
     assert stale(course, update=True) == [NAME]
     assert stale(course) == []
     assert not (course / "autograder" / "gradebook.db").exists()
-
-
-def test_what_has_not_changed_is_not_written(course: Path) -> None:
-    exercise = course / "exercises" / NAME / f"{NAME}.ipynb"
-    os.utime(exercise, (1, 1))
-    assert stale(course, update=True) == []
-    assert exercise.stat().st_mtime == 1
-
-
-def test_a_missing_exercise_is_stale(course: Path) -> None:
-    shutil.rmtree(course / "exercises")
-    assert stale(course, update=True) == [NAME]
-    assert stale(course) == []
 
 
 def test_nothing_of_the_solutions_is_released(course: Path) -> None:

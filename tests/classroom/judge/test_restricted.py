@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -77,21 +76,6 @@ def test_a_storage_tells_its_size_and_place() -> None:
     assert of_storage("x.untyped_storage().nbytes()") == 12  # 3 numbers of 4 B
     assert of_storage("len(x.untyped_storage())") == 12
     assert of_storage("x.untyped_storage().data_ptr() == x.data_ptr()") is True
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "x.untyped_storage().tolist()",
-        "list(x.untyped_storage())",
-        "x.untyped_storage()[0]",
-        "getattr(x, 'untyped_storage')().cpu()",
-        "list(map(torch.Tensor.untyped_storage, [x]))[0].copy_(x)",
-    ],
-)
-def test_a_storage_tells_no_numbers(expression: str) -> None:
-    with pytest.raises(NotAllowed, match="of a tensor's storage"):
-        of_storage(expression)
 
 
 TORCH = """
@@ -371,16 +355,6 @@ def test_what_is_refused_is_named_with_what_to_do() -> None:
         load("import os", vocabulary())
     with pytest.raises(NotAllowed, match=r"^the attribute \.__dict__ is not there for answers$"):
         load("int.__dict__", vocabulary())
-
-
-def test_an_object_that_was_given_cannot_be_set_up_again() -> None:
-    """Nor is there its class to derive from, whose methods would take it."""
-    driver = SimpleNamespace(calls=3)
-    for source in ("d.__init__(calls=0)", "type(d)", "d.__class__", "super(type(d), d).__init__()"):
-        answer = load(f"def f(d):\n    return {source}", vocabulary())["f"]
-        with pytest.raises(NotAllowed):
-            answer(driver)
-    assert driver.calls == 3
 
 
 HONEST = sorted((Path(__file__).parent / "honest_language").glob("*.py"))

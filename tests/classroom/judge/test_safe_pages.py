@@ -81,17 +81,3 @@ def test_feedback_pages_show_the_picture_and_escape_what_was_answered(
     assert 'alt="Bars for block_bytes: your answer beside what was measured' in page
     assert "TypeError: &lt;script&gt;" in page
     assert "size=4" in page
-
-
-def test_a_long_message_is_wrapped_and_the_table_is_not() -> None:
-    case = CaseResult({"size": "x" * 40}, False, "y" * 60, "512", visible=True)
-    message = f"{'word ' * 40}\n    in the line: {'z' * 200}"
-    (text, *_) = verdict_outputs(Verdict("f", 2, Grade.FAILED, message, (case,)), 2)
-    lines = text["traceback"]
-    assert lines[0] == "f: failed, 0 of 2 points"
-    assert max(len(line) for line in lines[: lines.index("")]) <= 96
-    assert " ".join(" ".join(lines).split()).startswith("f: failed, 0 of 2 points word word")
-    assert lines[-1].startswith("wrong  ")
-    assert "  512  size='" in lines[-1]
-    assert len(lines[-1]) > 96
-    assert text["evalue"] == message

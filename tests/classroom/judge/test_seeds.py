@@ -18,10 +18,6 @@ def test_a_seed_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> N
     assert hidden_seed(path) == seed
 
 
-def test_two_classes_have_two_seeds(tmp_path: Path) -> None:
-    assert hidden_seed(tmp_path / "a") != hidden_seed(tmp_path / "b")
-
-
 def test_the_environment_goes_before_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,14 +82,6 @@ def test_together_they_have_a_size(
     }
 
 
-def test_there_are_so_many_at_most(
-    folder: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attachments, "MAX_FILES", 1)
-    assert reasons(folder, copied) == {"submitted": "it has more than 1 files"}
-    assert list(files_in(copied)) == ["notes.md"]
-
-
 def test_folders_end_somewhere(folder: Path, copied: Path) -> None:
     # 2,000 folders in folders: too long a path for any program.
     here = os.open(folder, os.O_RDONLY)
@@ -110,8 +102,3 @@ def test_a_changed_file_is_another_state(folder: Path) -> None:
     assert before == find_attachments(folder, IGNORED).state != ""
     (folder / "notes.md").write_text("see elsewhere")
     assert find_attachments(folder, IGNORED).state != before
-
-
-def test_a_notebook_alone_has_no_state(tmp_path: Path) -> None:
-    (tmp_path / "02_pages.ipynb").touch()
-    assert find_attachments(tmp_path, IGNORED).state == ""

@@ -57,19 +57,11 @@ def test_there_may_be_a_last_attempt() -> None:
     assert (found.score, found.note) == (0, "Attempt 3, where 2 count.")
 
 
-def test_no_attempt_costs_more_than_all() -> None:
-    assert best(FAILED, FAILED, FAILED, PASSED, percent=50).score == 0
-
-
 def test_what_could_not_be_read_is_no_attempt() -> None:
     broken = Marked("ada", "02", "ab", problem="It is not a notebook.")
     last = marked(PASSED)
     (found,) = Attempts(percent=10).best_of(last, [broken, last]).verdicts
     assert found == PASSED
-
-
-def test_by_default_only_the_last_submission_counts() -> None:
-    assert not Attempts().are_counted
 
 
 def test_the_journal_keeps_each_notebook_in_full_where_attempts_count(tmp_path: Path) -> None:

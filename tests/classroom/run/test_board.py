@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Spent, Verdict
 from vramlab_classroom.nbgrader.scores import Score, TaskScore
-from vramlab_classroom.reports.board import MOST_PLACES, board, board_lines
-from vramlab_classroom.reports.class_page import class_page
 from vramlab_classroom.reports.class_report import ClassReport, class_report, report_lines
 from vramlab_classroom.run.graded_submission import Marked
 
@@ -64,29 +62,6 @@ def test_nobody_is_named_unless_it_is_asked_for() -> None:
     ]
     named = report_lines(_report(), names=True)[board_of]
     assert "     1  4,000 bytes, 7 steps   <cem>, bob" in named
-
-
-def test_the_page_has_it_too_and_escapes_names() -> None:
-    page = class_page(_report())
-    assert "Board: fewest bytes" in page
-    assert "<td>2 students</td>" in page
-    assert "bob" not in page
-    assert "<td>&lt;cem&gt;, bob</td>" in class_page(_report(), names=True)
-
-
-def test_what_nobody_has_solved_has_no_board() -> None:
-    score = Score("dee", "workshop_f", (TaskScore("loss", 0, 6),))
-    verdict = _verdict(Grade.FAILED, (True, Spent(1, 1)))
-    report = class_report("workshop_f", [score], [Marked("dee", "workshop_f", "a", (verdict,))])
-    assert report.tasks[0].board is None
-
-
-def test_lists_end_somewhere_and_ties_are_broken_by_the_other_number() -> None:
-    many = {f"{number:02}": Spent(1000, 100 - number) for number in range(MOST_PLACES + 5)}
-    found = board("loss", many)
-    assert len(found.fewest_bytes) == MOST_PLACES
-    assert found.fewest_bytes[0].students == (f"{MOST_PLACES + 4:02}",)
-    assert len(list(board_lines(found, names=False))) == 2 * (1 + MOST_PLACES)
 
 
 def test_a_verdict_keeps_its_score_as_data_and_tells_it() -> None:

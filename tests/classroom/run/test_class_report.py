@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from vramlab_classroom.judge.verdict import Grade, Verdict
 from vramlab_classroom.nbgrader.scores import Score, TaskScore
 from vramlab_classroom.reports.class_page import class_page
-from vramlab_classroom.reports.class_report import ClassReport, class_report, report_lines
+from vramlab_classroom.reports.class_report import ClassReport, class_report
 from vramlab_classroom.run.graded_submission import Marked
 
 ATTACK = "<script>alert('learner')</script>"
@@ -103,72 +103,12 @@ def test_each_task_has_its_outcomes_and_success() -> None:
     assert fix.success == 2 / 5  # who could not be graded has not failed
 
 
-def test_core_tasks_have_a_star() -> None:
-    scores = [
-        Score("ada", "02", tuple(TaskScore(n, 0, 2) for n in ("block_bytes", "segment_bytes"))),
-    ]
-    report = class_report("02", scores, [])
-    assert [task.title for task in report.tasks] == ["block_bytes", "★ segment_bytes"]
-    assert "★ segment_bytes (2 points): 0% solved it" in report_lines(report)
-    assert "<h3>★ segment_bytes</h3>" in class_page(report)
-
-
 def test_wrong_answers_are_grouped_by_what_they_were_told_whatever_the_numbers() -> None:
     first, second = _report().tasks[0].messages
     assert first.text == "3 of 13 cases are wrong; the first is off by +512."
     assert (first.count, first.student, first.answer) == (2, "bob", "f = 1")
     assert second.count == 1
     assert _report().tasks[0].other_messages == 0
-
-
-def test_rare_messages_are_summed_up() -> None:
-    # Told apart by letters, not by numbers.
-    markings = [_marked("ada", _failed(f"Mistake {chr(65 + kind)}.")) for kind in range(9)]
-    task = class_report("02", [_score("ada", 0, 0)], markings).tasks[0]
-    assert len(task.messages) == 6
-    assert task.other_messages == 3
-
-
-def test_large_assignments_have_ten_ranges() -> None:
-    tasks = (TaskScore("block", 100, 100),)
-    scores = [
-        Score("ada", "02", tasks),
-        Score("bob", "02", (TaskScore("block", 9.5, 100),)),
-        Score("cem", "02", (TaskScore("block", 10, 100),)),
-    ]
-    histogram = class_report("02", scores, []).histogram
-    assert histogram[:2] == (("0 to under 10", 1), ("10 to under 20", 1))
-    assert histogram[-1] == ("100", 1)
-    assert sum(count for _, count in histogram) == 3
-
-
-def test_as_text() -> None:
-    lines = report_lines(_report())
-    assert lines[:9] == [
-        "02",
-        "==",
-        "",
-        "submitted     6 of 7",
-        "graded        5",
-        "need a human  1",
-        "late          1",
-        "mean          2.4 of 6",
-        "median        3 of 6",
-    ]
-    assert "block (2 points): 50% solved it" in lines
-    assert "  2 x 3 of 13 cases are wrong; the first is off by +512." in lines
-    assert "      for example bob" in lines
-    assert "  eve: fix: its process ended with SIGKILL" in lines
-    assert "  bob: 30.0 hours late, 1 points off" in lines
-    assert lines[-2:] == ["not submitted (1)", "  gus"]
-
-
-def test_nobody_submitted() -> None:
-    report = class_report("02", [Score("gus", "02", (), is_missing=True)], [])
-    assert report.mean is None
-    assert "submitted     0 of 1" in report_lines(report)
-    assert "Not submitted" in class_page(report)
-    assert report_lines(class_report("02", [], []))[0] == "02"
 
 
 class _Page(HTMLParser):

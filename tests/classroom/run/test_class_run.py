@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -125,12 +124,6 @@ def test_a_second_run_grades_what_is_new_or_changed(folder: Path) -> None:
     assert not outcome.needs_human
 
 
-def test_again_grades_all(folder: Path) -> None:
-    outcome = run(folder, again=True)
-    assert (outcome.graded, outcome.kept) == (1, 0)
-    assert inline_workers.MARKED == ["first"]
-
-
 def test_a_mended_task_is_graded_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vramlab_classroom.run.run.fingerprint", lambda *facts: "mended")
     assert run(folder).graded == 1
@@ -151,23 +144,6 @@ def test_a_lost_gradebook_is_filled_from_the_journal(folder: Path) -> None:
     assert run(folder).graded == 1
     assert inline_workers.MARKED == []
     assert gradebook_of(folder) == before
-
-
-def test_a_lost_page_or_autograded_file_is_made_anew(folder: Path) -> None:
-    shutil.rmtree(folder / "autograder" / "autograded")
-    page(folder, "first").unlink()
-    run(folder)
-    assert inline_workers.MARKED == []
-    assert page(folder, "first").exists()
-
-
-def test_without_feedback_and_then_with_it(folder: Path) -> None:
-    submit(folder, "second", notebook())
-    run(folder, feedback=False)
-    assert not page(folder, "second").exists()
-    run(folder)
-    assert page(folder, "second").exists()
-    assert inline_workers.MARKED == ["second"]
 
 
 def test_what_cannot_be_graded_has_no_score_and_is_listed(folder: Path) -> None:
@@ -289,13 +265,6 @@ def test_what_nbgrader_refuses_is_listed_once_though_an_earlier_version_has_no_s
     assert run(folder).attention == [Attention("odd", EXERCISE, "", reason)]
 
 
-def test_a_time_that_cannot_be_read_is_told_besides(folder: Path) -> None:
-    for student, content in (("second", notebook()), ("broken", b"")):
-        (submit(folder, student, content) / "timestamp.txt").write_text("some day")
-    told = [(each.student, each.about) for each in run(folder).attention]
-    assert told == [("broken", "lateness"), ("second", "lateness"), ("broken", "")]
-
-
 def test_files_beside_the_notebook_are_there_for_who_looks_at_it(folder: Path) -> None:
     place = submit(folder, "second", notebook())
     (place / "data").mkdir()
@@ -328,27 +297,6 @@ def test_workers_of_another_version_stop_the_run(
     with pytest.raises(OtherVersionsError, match=r"torch 1\.0, but this machine has torch 2\.0"):
         run(folder)
     assert f"second {EXERCISE}" not in gradebook_of(folder)
-
-
-def test_odd_names_are_graded_like_others(folder: Path) -> None:
-    names = ("Zoë Müller", "[x]*?", "李", "a'b\"c;--", "{student_id}", "-rf")
-    for name in names:
-        submit(folder, name, notebook())
-    assert run(folder).graded == len(names)
-    for name in names:
-        assert scores(folder, name) == POINTS
-
-
-def test_strays_are_told_when_the_whole_class_is_graded(folder: Path) -> None:
-    (folder / "autograder" / "submitted" / "all.zip").touch()
-    assert [stray.path.name for stray in run(folder).strays] == ["all.zip"]
-    assert run(folder, students=("first",)).strays == []
-
-
-def test_an_exercise_of_no_gradebook_and_no_master_is_an_error(folder: Path) -> None:
-    submit(folder, "first", b"", exercise="04_parameters")
-    with pytest.raises(GradebookError, match="04_parameters is not in the gradebook, and its mas"):
-        run(folder)
 
 
 def test_late_penalties_are_kept(folder: Path) -> None:
@@ -412,10 +360,6 @@ def test_a_disk_that_fills_up_is_told_and_nothing_is_lost(
     assert inline_workers.MARKED.count("second") == 1
 
 
-def test_the_exercises_folder_is_left_alone(folder: Path) -> None:
-    assert not (folder / "exercises").exists()
-
-
 def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
     """kill -9 at several moments, and the result is that of a run that nobody interrupted."""
     students = [f"s{count:02}" for count in range(12)]
@@ -468,9 +412,3 @@ def test_the_journal_holds_no_password(folder: Path) -> None:
         grade(course, Options(sandbox="limits"))
     assert "secret" not in f"{told.value}"
     assert "postgresql://ada:***@nowhere/book" in f"{told.value}"
-
-
-def test_json_that_ends_in_the_gradebook_is_what_was_submitted(folder: Path) -> None:
-    path = folder / "autograder" / "autograded" / "first" / EXERCISE / f"{EXERCISE}.ipynb"
-    sources = ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"]]
-    assert sources == ["".join(cell["source"]) for cell in notebook()["cells"]]

@@ -16,7 +16,6 @@ from vramlab_classroom.nbgrader.scores import (
     Score,
     ScoreStatus,
     TaskScore,
-    UnknownAssignmentError,
     find_assignment,
     read_scores,
 )
@@ -105,35 +104,6 @@ def test_a_score_given_by_hand_goes_first_and_extra_credit_is_added(gradebook: G
     (score,) = read_scores(gradebook)
     assert score.score == 1.5 + 0.25
     assert score.score == gradebook.find_submission(EXERCISE, "bob").score
-
-
-def test_a_penalty_takes_no_more_than_there_is(gradebook: Gradebook) -> None:
-    add_submission(gradebook, "bob", {"block_bytes": 1, "segment_bytes": 0}, penalty=4)
-    assert read_scores(gradebook)[0].score == 0
-
-
-def test_scores_come_by_assignment_and_student(gradebook: Gradebook) -> None:
-    add_assignment(gradebook, "own_work")
-    for student in ("bob", "ada"):
-        add_submission(gradebook, student, {"block_bytes": 2, "segment_bytes": 3})
-    scores = read_scores(gradebook)
-    assert [(score.assignment, score.student) for score in scores] == [
-        (EXERCISE, "ada"),
-        (EXERCISE, "bob"),
-        ("own_work", "ada"),
-        ("own_work", "bob"),
-    ]
-    assert [score.assignment for score in read_scores(gradebook, ["own_work"])] == ["own_work"] * 2
-
-
-@pytest.mark.parametrize("word", ["02_pages_and_blocks", "02", "2"])
-def test_an_assignment_is_found_by_name_and_number(gradebook: Gradebook, word: str) -> None:
-    assert find_assignment(gradebook, word) == EXERCISE
-
-
-def test_an_unknown_assignment_is_an_error_that_lists_the_known(gradebook: Gradebook) -> None:
-    with pytest.raises(UnknownAssignmentError, match=r"no assignment '3'; it has 02_pages_and"):
-        find_assignment(gradebook, "3")
 
 
 @pytest.mark.skipif(postgresql_server.programs() is None, reason="PostgreSQL is not installed")

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from warm_python import warm_children, warm_classroom
 
-from vramlab_classroom.run import cluster
 from vramlab_classroom.run.cluster import ClusterError, WorkerDied, Workers
 
 
@@ -80,18 +79,6 @@ def test_an_interrupt_that_python_drops_stops_the_run_all_the_same(
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_it_is_done_in_other_processes(workers: Workers) -> None:
-    workers.begin("who", own_number)
-    assert workers.next()[1] != os.getpid()
-
-
-def test_an_error_is_a_result(workers: Workers) -> None:
-    workers.begin("mistake", divide, 1, 0)
-    name, error = workers.next()
-    assert name == "mistake"
-    assert isinstance(error, ZeroDivisionError)
-
-
 def test_what_a_dead_worker_was_doing_is_done_by_another(workers: Workers, tmp_path: Path) -> None:
     path = tmp_path / "who"
     workers.begin("late", wait_then_answer, f"{path}", "done")
@@ -146,13 +133,6 @@ def test_a_cluster_elsewhere_is_used_and_left_running_until_it_is_gone(tmp_path:
         for program in programs:
             program.kill()
             program.wait()
-
-
-def test_a_cluster_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
-    address = f"tcp://127.0.0.1:{_free_port()}"
-    with pytest.raises(ClusterError, match=f"the cluster {address} has not answered"):
-        Workers(address=address)
 
 
 def _free_port() -> int:

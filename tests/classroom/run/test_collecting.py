@@ -154,18 +154,6 @@ def test_with_an_assignment_an_only_notebook_may_have_any_name(desk: Desk) -> No
     assert left["ada/homework.ipynb"].startswith("its name is that of no assignment")
 
 
-def test_an_assignment_may_itself_end_like_a_copy(desk: Desk) -> None:
-    source = desk.folder_of("ada/lab-1.ipynb", "bob/lab-1 (2).ipynb", "cem/lab.ipynb")
-    items = collect(source, Destination(desk.submitted, {"lab-1"}, {}))
-    assert list(desk.there()) == ["ada/lab-1", "bob/lab-1"]
-    assert list(_left(items)) == ["cem/lab.ipynb"]
-
-
-def test_an_unknown_assignment_is_an_error(desk: Desk) -> None:
-    with pytest.raises(VramlabError, match="no assignment '99'"):
-        desk.collect(desk.zip(), assignment="99")
-
-
 def test_of_several_the_last_is_taken(desk: Desk) -> None:
     source = desk.zip("ada_1_50_02_pages_and_blocks.ipynb", "ada_1_51_02_pages_and_blocks-1.ipynb")
     assert _left(desk.collect(source)) == {
@@ -206,15 +194,6 @@ def test_a_submission_gives_way_to_a_newer_one_only(desk: Desk) -> None:
     assert not list(desk.submitted.glob("*/.*"))
 
 
-def test_a_submission_of_an_unknown_time_stays(desk: Desk) -> None:
-    folder = desk.submitted / "ada-1" / EXERCISE
-    folder.mkdir(parents=True)
-    (folder / f"{EXERCISE}.ipynb").write_text("first")
-    (folder / "timestamp.txt").write_text("some day")
-    (reason,) = _left(desk.collect(desk.zip("ada_1_50_02_pages_and_blocks.ipynb"))).values()
-    assert "of an unknown time" in reason
-
-
 def test_no_name_leads_out_of_the_folder(desk: Desk) -> None:
     names = (
         "../../evil/02_pages_and_blocks.ipynb",
@@ -231,22 +210,6 @@ def test_no_name_leads_out_of_the_folder(desk: Desk) -> None:
     assert outside <= {"submitted", "download.zip"}
     for student in desk.submitted.glob("*"):
         assert student.name == "2j"
-
-
-def test_two_folders_of_one_id_are_left(desk: Desk) -> None:
-    source = desk.folder_of("a b/02_pages_and_blocks.ipynb", "a+b/02_pages_and_blocks.ipynb")
-    assert set(_left(desk.collect(source)).values()) == {
-        "two students would get the same id: rename one of the folders"
-    }
-
-
-def test_a_zip_within_and_names_without_letters_are_listed(desk: Desk) -> None:
-    left = _left(desk.collect(desk.zip("ada/work.zip", "???/02_pages_and_blocks.ipynb", "x.ipynb")))
-    assert left == {
-        "ada/work.zip": "it may hold notebooks: unpack it, and collect the folder",
-        "???/02_pages_and_blocks.ipynb": "no id can be made of the student's name",
-        "x.ipynb": "unknown student: it is not in a folder <student> or <student>/<assignment>",
-    }
 
 
 def test_nothing_is_written_through_a_link(desk: Desk) -> None:

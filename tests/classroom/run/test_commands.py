@@ -8,13 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from nbgrader.api import Gradebook
 from small_gradebook import EXERCISE, add_submission, make_gradebook
 
 from vramlab.cli import main
 from vramlab_classroom.commands.grade import summary
-from vramlab_classroom.nbgrader.export import ScoresExport
-from vramlab_classroom.nbgrader.release import course_config
 from vramlab_classroom.run.needs_review import Attention
 from vramlab_classroom.run.run import ClassOutcome
 from vramlab_classroom.run.submissions import Stray
@@ -63,18 +60,6 @@ def test_scores_go_to_a_file(course: Path, capsys: pytest.CaptureFixture[str]) -
     assert Path("scores.csv").read_text().count("\n") == 1 + 3
 
 
-def test_nbgraders_own_export_writes_the_same(course: Path) -> None:
-    main(["scores", "-o", "scores.csv"])
-    export = ScoresExport(to="export.csv")
-    with Gradebook(f"sqlite:///{course}/autograder/gradebook.db") as gradebook:
-        export.export(gradebook)
-        assert Path("export.csv").read_text() == Path("scores.csv").read_text()
-        export.student = ["ada"]
-        export.export(gradebook)
-    assert Path("export.csv").read_text().count("\n") == 1 + 1
-    assert course_config(course).ExportApp.plugin_class is ScoresExport
-
-
 def test_scores_are_filled_into_files_of_an_lms(course: Path) -> None:
     Path("canvas.csv").write_text(
         "Student,ID,SIS Login ID,Section,02 pages and blocks (7)\n"
@@ -86,24 +71,6 @@ def test_scores_are_filled_into_files_of_an_lms(course: Path) -> None:
     Path("moodle.csv").write_text("Identifier,Full name,Grade\nParticipant 1,Ada,\n")
     assert main(["scores", "02", "--moodle", "moodle.csv", "-o", "upload.csv"]) == 0
     assert Path("upload.csv").read_text() == ("Identifier,Full name,Grade\nParticipant 1,Ada,5\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["scores", "7"], f"the gradebook has no assignment '7'; it has {EXERCISE}"),
-        (["scores", "--moodle", "x.csv"], "a grading worksheet of Moodle is for one assignment"),
-        (["scores", "2", "--moodle", "x.csv"], "there is no file x.csv"),
-        (["report", "7"], "the gradebook has no assignment '7'"),
-        (["collect", "nowhere"], "there is no folder or zip nowhere"),
-        (["collect", ".", "--assignment", "99"], "there is no exercise '99'"),
-    ],
-)
-def test_what_cannot_be_done_is_told(
-    course: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    assert main(words) == 2
-    assert f"vramlab: {message}" in capsys.readouterr().err
 
 
 def test_a_report_is_printed_or_written(course: Path, capsys: pytest.CaptureFixture[str]) -> None:

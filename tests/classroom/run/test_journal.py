@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -95,27 +94,3 @@ def test_what_keeps_it_from_being_written_is_told(path: Path) -> None:
         with pytest.raises(JournalError, match=r"journal\.db cannot be used: database or disk is"):
             journal.record(big, "judge 1")
         assert journal.marked(number) == MARKED
-
-
-def test_a_file_that_is_no_journal_is_told(path: Path) -> None:
-    path.write_bytes(b"this is no database" * 100)
-    with pytest.raises(JournalError, match=r"cannot be used: file is not a database"):
-        Journal(path)
-    path.unlink()
-    with Journal(path):  # the lock was given back
-        pass
-
-
-def test_the_folder_may_not_be_there(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match=r"journal\.db\.lock cannot be written: No such file"):
-        Journal(tmp_path / "nowhere" / "journal.db")
-
-
-def test_it_is_a_plain_database(path: Path) -> None:
-    with Journal(path) as journal:
-        journal.record(MARKED, "judge 1")
-    with sqlite3.connect(path) as database:
-        assert database.execute("SELECT student, assignment FROM markings").fetchall() == [
-            ("ada", "02")
-        ]
-    database.close()

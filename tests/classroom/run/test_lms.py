@@ -121,25 +121,6 @@ def test_an_assignment_that_canvas_does_not_have_gets_a_column() -> None:
     assert rows[2]["05_one_training_step"] == ""
 
 
-def test_several_assignments_at_once() -> None:
-    scores = [_score("ada", 2, 3), _score("ada", 1, 1, assignment="own")]
-    row = _rows(fill_canvas(scores, CANVAS).text)[1]
-    assert (row["02 Pages and Blocks (4711)"], row["own"]) == ("5", "2")
-
-
-def test_an_assignment_that_nobody_has_handed_in_gets_no_column() -> None:
-    assert (
-        "02_pages_and_blocks" not in fill_canvas([_missing("ada")], CANVAS.replace("02", "99")).text
-    )
-    assert "02 Pages" not in fill_canvas([_missing("ada")], CANVAS).text
-
-
-def test_students_without_a_row_are_told() -> None:
-    scores = [_score("nobody", 1, 1), _missing("no-one")]
-    assert fill_canvas(scores, CANVAS).unmatched == ("nobody",)
-    assert fill_moodle(scores, MOODLE).unmatched == ("nobody",)
-
-
 def test_canvas_in_languages_with_decimal_commas_separates_by_semicolons() -> None:
     export = CANVAS.replace('"Lovelace, Ada"', "Ada").replace(",", ";").replace("5.00", "5,00")
     filled = fill_canvas([_score("ada", 2, 1.5)], export)
@@ -178,8 +159,3 @@ def test_two_of_one_name_are_told_apart_by_number() -> None:
     grades = {row["Identifier"]: row["Grade"] for row in _rows(fill_moodle(scores, MOODLE).text)}
     assert grades["Participant 74"] == "1"
     assert grades["Participant 75"] == "5"
-
-
-def test_a_worksheet_is_for_one_assignment() -> None:
-    with pytest.raises(ValueError, match="one assignment"):
-        fill_moodle([_score("ada", 1, 1), _score("ada", 1, 1, assignment="own")], MOODLE)

@@ -19,24 +19,8 @@ def test_it_travels_as_json() -> None:
     assert Marked.from_data(json.loads(json.dumps(marked.as_data()))) == marked
 
 
-def test_points_are_those_of_all_verdicts() -> None:
-    marked = Marked("ada", "02_pages", "ab12", (PASSED, FAILED))
-    assert marked.points == 2 + 0
-    assert marked.max_points == 2 + 3
-    assert not marked.needs_human
-    assert marked.verdict("g") is FAILED
-    assert marked.verdict("unknown") is None
-
-
 def test_a_task_without_a_score_leaves_the_sum_open() -> None:
     marked = Marked("ada", "02_pages", "ab12", (PASSED, UNGRADED))
     assert marked.ungraded == (UNGRADED,)
     assert marked.needs_human
     assert marked.points is None
-
-
-def test_a_submission_that_could_not_be_read_has_no_points() -> None:
-    marked = Marked("ada", "02_pages", "ab12", problem="It is not JSON.")
-    assert marked.needs_human
-    assert marked.points is None
-    assert Marked.from_data(marked.as_data()) == marked

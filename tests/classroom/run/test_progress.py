@@ -33,32 +33,7 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     ]
 
 
-def test_elsewhere_there_is_a_line_now_and_then() -> None:
-    stream = io.StringIO()
-    shown = progress(stream, seconds_each=10.0, total=100)
-    for _ in range(10):
-        shown.add(graded=True)
-    shown.end()
-    lines = stream.getvalue().splitlines()
-    assert 1 < len(lines) < 6
-    assert all(" of 100 submissions, " in line for line in lines)
-
-
 def test_what_was_graded_before_does_not_count_as_speed() -> None:
     shown = progress(io.StringIO(), seconds_each=1.0)
     shown.add(graded=False)
     assert shown.text() == "1 of 10 submissions"
-
-
-def test_at_the_end_nothing_is_left() -> None:
-    shown = progress(io.StringIO(), seconds_each=1.0, total=1)
-    shown.add(graded=True)
-    assert shown.text() == "1 of 1 submissions, 30 per minute"  # 2 s, as above
-
-
-def test_other_news_has_lines_of_its_own() -> None:
-    terminal, file = Terminal(), io.StringIO()
-    progress(terminal, seconds_each=1.0).say("warning: no sandbox")
-    progress(file, seconds_each=1.0).say("warning: no sandbox")
-    assert terminal.getvalue() == "\r\x1b[Kwarning: no sandbox\n"
-    assert file.getvalue() == "warning: no sandbox\n"

@@ -96,22 +96,6 @@ def test_limits_work_everywhere_and_can_be_asked_for(empty_path: Path) -> None:
     assert LimitsOnly().prefix() == [sys.executable]
 
 
-def test_a_container_that_is_not_there_says_how_to_make_one(empty_path: Path) -> None:
-    program(empty_path / "docker", "echo 'docker: No such image: course:1' >&2; exit 125")
-    with pytest.raises(SandboxError) as error:
-        named("docker", "course:1")
-    assert str(error.value) == (
-        "the sandbox docker does not work here: docker: No such image: course:1. "
-        "Is docker running, and is there an image of that name? In the course's folder: "
-        "docker build --tag course:1 --file autograder/Containerfile ."
-    )
-
-
-def test_an_unknown_name_is_told_the_known_ones() -> None:
-    with pytest.raises(SandboxError, match="there are bubblewrap, docker, podman, limits"):
-        named("jail")
-
-
 # Containers, by their command lines: engines are rarely where tests run.
 
 
@@ -225,14 +209,6 @@ def test_packages_of_an_environment_that_this_one_builds_upon_are_shown(
 def course_is_shown(sandbox: Sandbox, course: Path) -> bool:
     code = f"import os; print(os.path.exists({str(course)!r}))"
     return "True" in subprocess.check_output([*sandbox.prefix(), "-c", code], text=True)
-
-
-def test_libraries_of_the_environment_are_shown(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:")
-    assert f"{tmp_path}" in options(Bubblewrap().prefix(), "--ro-bind-try")
-    assert f"{Path.cwd()}" not in options(Bubblewrap().prefix(), "--ro-bind-try")
 
 
 def test_a_sandbox_that_hangs_is_given_up(

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from vramlab_classroom.nbgrader.scores import Score, TaskScore
-from vramlab_classroom.nbgrader.scores_csv import number, plain_text, scores_csv
+from vramlab_classroom.nbgrader.scores_csv import plain_text, scores_csv
 
 GRADED = Score(
     student="ada",
@@ -54,10 +54,3 @@ def test_a_missing_score_is_empty_and_a_zero_is_zero() -> None:
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\n=1"])
 def test_no_field_is_a_formula(text: str) -> None:
     assert plain_text(text).startswith("'")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, ""), (2.0, "2"), (0.1 + 0.2, "0.3"), (1234567.5, "1234567.5")]
-)
-def test_numbers_have_no_idle_digits(value: float | None, text: str) -> None:
-    assert number(value) == text

@@ -10,7 +10,6 @@ from vramlab_classroom.lms.submission_names import (
     Layout,
     Origin,
     canvas_id,
-    find_layout,
     find_origins,
 )
 
@@ -62,11 +61,6 @@ def test_names_that_canvas_gives(name: str, expected: Origin) -> None:
     assert Origin(**{**vars(found), "order": 0}) == expected
 
 
-@pytest.mark.parametrize("name", ["02_pages_and_blocks.ipynb", "ada_101_x.ipynb", "ada.ipynb"])
-def test_names_that_canvas_does_not_give(name: str) -> None:
-    assert _origin(name, Layout.CANVAS) is None
-
-
 def test_the_id_of_a_canvas_student_can_be_made_of_the_gradebooks_row() -> None:
     # Canvas: the sortable name in small letters, with nothing but letters, digits and _.
     assert canvas_id("Lovelace, Ada", "101") == "lovelaceada-101"
@@ -108,24 +102,6 @@ def test_nobody_gets_out_of_the_folder() -> None:
         for layout in Layout:
             origin = _origin(name, layout)
             assert origin is None or origin.student in ("", "etc")
-
-
-@pytest.mark.parametrize(
-    ("names", "layout"),
-    [
-        (["ada_1_2_x.ipynb", "bob_LATE_3_4_x.ipynb"], Layout.CANVAS),
-        (["submissions/ada_1_2_x.ipynb", "submissions/bob_3_4_x.ipynb"], Layout.CANVAS),
-        (["A B_1_assignsubmission_file_/x.ipynb"], Layout.MOODLE),
-        (["all/A B_1_assignsubmission_file_/x.ipynb", "all/C_2_assignsubmission_file_/y.ipynb"],
-         Layout.MOODLE),
-        (["ada/x.ipynb", "bob/x.ipynb"], Layout.FOLDER),
-        (["ada/x.ipynb", "bob/eve_1_2_x.ipynb", "cem/C_2_assignsubmission_file_.ipynb"],
-         Layout.FOLDER),
-        ([], Layout.FOLDER),
-    ],
-)  # fmt: skip
-def test_where_a_download_comes_from(names: list[str], layout: Layout) -> None:
-    assert find_layout(_paths(*names)) is layout
 
 
 def test_a_folder_around_everything_is_left_out() -> None:

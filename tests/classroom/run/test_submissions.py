@@ -10,12 +10,10 @@ import pytest
 from vramlab.errors import VramlabError
 from vramlab_classroom.run.submissions import (
     Refused,
-    Stray,
     Submission,
     find_submissions,
     read_plainly,
     select,
-    select_strays,
 )
 
 KNOWN = ("01_context", "02_pages")
@@ -40,10 +38,6 @@ def test_they_come_exercise_by_exercise(tmp_path: Path) -> None:
     ]
     assert strays == []
     assert found[0].notebook() == b"{}"
-
-
-def test_nothing_submitted_is_nothing_found(tmp_path: Path) -> None:
-    assert find_submissions(tmp_path / "nowhere", KNOWN) == ([], [])
 
 
 def test_what_is_no_submission_is_named(tmp_path: Path) -> None:
@@ -71,20 +65,6 @@ def test_what_is_no_submission_is_named(tmp_path: Path) -> None:
         "zoe": "nothing lies in it",
         "x" * 129: "the student's name has more than 128 characters",
     }
-
-
-def test_what_is_no_submission_is_listed_for_the_students_that_were_asked_for() -> None:
-    strays = [Stray(Path("in", *parts), "why") for parts in (("ada", "0"), ("bob",), ("all.zip",))]
-    assert select_strays(strays, Path("in"), ()) == strays
-    assert select_strays(strays, Path("in"), ("b*", "eve")) == [strays[1]]
-
-
-def test_a_notebook_of_another_name_is_named(tmp_path: Path) -> None:
-    put(tmp_path, "ada", "02_pages").rename(tmp_path / "ada" / "02_pages" / "mine (1).ipynb")
-    submission = Submission("ada", "02_pages", tmp_path / "ada" / "02_pages")
-    with pytest.raises(Refused) as refused:
-        submission.notebook()
-    assert f"{refused.value}" == "There is no notebook 02_pages.ipynb; there is 'mine (1).ipynb'."
 
 
 def test_links_pipes_folders_and_giants_are_refused(tmp_path: Path) -> None:
@@ -121,13 +101,6 @@ def test_the_time_of_submission_is_what_nbgrader_wrote(
     if written is not None:
         (tmp_path / "timestamp.txt").write_bytes(written)
     assert Submission("ada", "02_pages", tmp_path).timestamp() == time
-
-
-@pytest.mark.parametrize("written", [b"yesterday", b"\xff", b"9" * 150, b"x" * 1000])
-def test_no_time_is_told(tmp_path: Path, written: bytes) -> None:
-    (tmp_path / "timestamp.txt").write_bytes(written)
-    with pytest.raises(Refused, match=r"timestamp\.txt has|timestamp\.txt holds no time"):
-        Submission("ada", "02_pages", tmp_path).timestamp()
 
 
 def test_students_are_chosen_by_name_or_pattern() -> None:

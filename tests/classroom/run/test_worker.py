@@ -249,13 +249,3 @@ def test_a_page_shows_what_a_learner_wrote_and_runs_none_of_it(pool: JobPool) ->
     assert "<em>mine</em>" in html
     assert "<script>x" not in html
     assert "(Score: 3.0 / 4.0)" in html
-
-
-def test_text_that_cannot_be_rendered_is_shown_as_it_is(
-    pool: JobPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "_pool", lambda sandbox, hidden: Dying(pool))
-    html = page(ORDER, CONDITIONS)
-    assert "<em>mine</em>" not in html
-    assert "*mine*" in html
-    assert "<script>x" not in html

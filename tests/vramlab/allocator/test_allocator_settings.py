@@ -80,17 +80,6 @@ def test_a_list_of_divisions_fills_the_intervals(text: str, divisions: tuple[int
     assert settings.roundup_power2_divisions == divisions
 
 
-def test_white_space_and_a_trailing_comma_count_for_nothing() -> None:
-    settings = AllocatorSettings.parse(" max_split_size_mb : 30 , expandable_segments: True ,")
-    assert (settings.max_split_size_bytes, settings.expandable_segments) == (30 * MIB, True)
-
-
-def test_non_split_rounding_follows_the_large_segment() -> None:
-    assert (
-        AllocatorSettings.parse("large_segment_size_mb:64").max_non_split_rounding_bytes == 64 * MIB
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

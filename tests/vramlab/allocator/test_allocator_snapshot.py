@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -159,20 +158,6 @@ def test_clearing_and_stopping_forget_what_was_recorded(allocator: CachingAlloca
     assert not allocator.history.active
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"enabled": "some"}, "expected enabled to be 'state', 'all' or None, got 'some'"),
-        ({"context": "some"}, "expected context to be 'state', 'alloc', 'all' or None, got 'some'"),
-    ],
-)
-def test_unknown_options_are_refused(
-    allocator: CachingAllocator, options: dict[str, str], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        allocator.record_history(**options)  # type: ignore[arg-type]
-
-
 def test_metadata_is_put_on_what_follows(allocator: CachingAllocator) -> None:
     allocator.record_history(skip_actions=["segment_alloc"])
     allocator.malloc(700)
@@ -190,12 +175,6 @@ def test_two_gpus_share_one_snapshot(make_allocator: MakeAllocator) -> None:
     assert [segment["device"] for segment in taken["segments"]] == [0, 1]
     assert [len(trace) for trace in taken["device_traces"]] == [0, 2]
     assert taken["external_annotations"] == []
-
-
-def test_traces_can_be_left_out(allocator: CachingAllocator) -> None:
-    allocator.record_history()
-    allocator.malloc(700)
-    assert snapshot([allocator], include_traces=False)["device_traces"] == [[]]
 
 
 def test_the_settings_are_shown(make_allocator: MakeAllocator) -> None:
@@ -260,11 +239,6 @@ class TestTorchsOwnTools:
             "segment_map", "segment_unmap", "oom", "snapshot",
         }  # fmt: skip
 
-    def test_segsum_adds_up(self, viz: Any, busy_snapshot: dict[str, Any]) -> None:
-        report = viz.segsum(busy_snapshot)  # it raises when free + used is not reserved
-        reserved = sum(segment["total_size"] for segment in busy_snapshot["segments"])
-        assert f"total_reserved: {reserved / MIB:.1f}MiB" in report
-
     def test_trace_tells_the_story(self, viz: Any, busy_snapshot: dict[str, Any]) -> None:
         story = viz.trace(busy_snapshot)
         assert "raise OutOfMemoryError # 2.0GiB requested" in story
@@ -278,11 +252,6 @@ class TestTorchsOwnTools:
         reserved = sum(segment["total_size"] for segment in busy_snapshot["segments"])
         assert sum(int(line.rpartition(" ")[2]) for line in lines) == reserved
         assert viz.segments(busy_snapshot, format_flamegraph=str).count("\n") == len(lines)
-
-    def test_plots_carry_the_snapshot(self, viz: Any, busy_snapshot: dict[str, Any]) -> None:
-        assert pickle.loads(pickle.dumps(busy_snapshot)) == busy_snapshot
-        assert "Active Memory Timeline" in viz.trace_plot(busy_snapshot)
-        assert "Allocator State History" in viz.segment_plot(busy_snapshot)
 
 
 class TestTrackers:

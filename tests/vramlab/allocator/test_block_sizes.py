@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramlab.allocator import AllocatorSettings, round_request, segment_size
-from vramlab.cuda_rules.sizes import roundup_interval
-from vramlab.units import GIB, KIB, MIB
+from vramlab.units import KIB, MIB
 
 
 @pytest.mark.parametrize(
@@ -41,11 +40,6 @@ def test_a_segment_is_2_or_20_mib_or_made_to_measure(block: int, segment: int) -
     assert segment_size(block) == segment
 
 
-def test_the_segment_for_1_to_10_mib_can_be_set() -> None:
-    assert segment_size(2 * MIB, large_segment_bytes=64 * MIB) == 64 * MIB
-    assert segment_size(10 * MIB, large_segment_bytes=64 * MIB) == 10 * MIB
-
-
 def test_power_of_two_divisions_round_to_steps_between_powers_of_two() -> None:
     four = (4,) * 16
     # 1200 KiB lies between 1024 and 2048 KiB; the steps are 1024, 1280, 1536, 1792
@@ -57,10 +51,6 @@ def test_power_of_two_divisions_round_to_steps_between_powers_of_two() -> None:
     assert round_request(2049, four) == 2560  # steps of 2048 / 4 = 512
 
 
-def test_one_division_is_no_power_of_two_rounding() -> None:
-    assert round_request(3 * MIB + 1, (1,) * 16) == 3 * MIB + 512
-
-
 def test_each_interval_has_its_own_divisions() -> None:
     divisions = AllocatorSettings.parse(
         "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]"
@@ -69,11 +59,3 @@ def test_each_interval_has_its_own_divisions() -> None:
     assert round_request(600 * MIB, divisions) == 768 * MIB  # 512 + 512 / 2
     assert round_request(1100 * MIB, divisions) == 1280 * MIB  # 1024 + 1024 / 4
     assert round_request(2100 * MIB, divisions) == 2304 * MIB  # 2048 + 2048 / 8
-
-
-@pytest.mark.parametrize(
-    ("size", "interval"),
-    [(512, 0), (2 * MIB - 1, 0), (2 * MIB, 1), (4 * MIB - 1, 1), (32 * GIB, 15), (900 * GIB, 15)],
-)
-def test_intervals_run_from_1_mib_to_32_gib(size: int, interval: int) -> None:
-    assert roundup_interval(size) == interval

@@ -19,18 +19,6 @@ def test_a_counter_knows_where_it_stands_and_how_high_it_was() -> None:
     assert counter.as_dict() == {"current": 3, "peak": 8, "allocated": 9, "freed": 6}
 
 
-def test_resets_keep_what_stands() -> None:
-    counter = Counter()
-    counter.increase(8)
-    counter.decrease(6)
-    counter.reset_peak()
-    counter.reset_accumulated()
-    assert counter.as_dict() == {"current": 2, "peak": 2, "allocated": 0, "freed": 0}
-    counter.increase(3)
-    counter.decrease(1)
-    assert counter.as_dict() == {"current": 4, "peak": 5, "allocated": 3, "freed": 1}
-
-
 def test_the_keys_are_torchs(allocator: CachingAllocator) -> None:
     stats = allocator.stats()
     assert set(stats) == {
@@ -50,10 +38,6 @@ def test_the_keys_are_torchs(allocator: CachingAllocator) -> None:
         assert set(stats[name]) == {"all", "small_pool", "large_pool"}
         for pool in stats[name].values():
             assert set(pool) == {"current", "peak", "allocated", "freed"}
-
-
-def test_an_unlimited_split_size_is_minus_one_as_in_torch(allocator: CachingAllocator) -> None:
-    assert allocator.stats()["max_split_size"] == -1
 
 
 def test_both_pools_add_up(allocator: CachingAllocator) -> None:
@@ -85,16 +69,6 @@ def test_the_peak_of_all_is_not_the_sum_of_the_peaks(allocator: CachingAllocator
         MIB,
         3 * MIB,
     ]
-
-
-def test_peaks_can_be_reset(allocator: CachingAllocator) -> None:
-    kept = allocator.malloc(10 * MIB)
-    allocator.free(allocator.malloc(20 * MIB))
-    assert allocator.stats()["allocated_bytes"]["all"]["peak"] == 30 * MIB
-    allocator.reset_peak_stats()
-    assert allocator.stats()["allocated_bytes"]["all"]["peak"] == 10 * MIB
-    assert allocator.stats()["reserved_bytes"]["all"]["peak"] == 30 * MIB
-    assert kept.allocated
 
 
 def test_accumulated_sums_can_be_reset(allocator: CachingAllocator) -> None:

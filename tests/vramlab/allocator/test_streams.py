@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from vramlab.allocator import CachingAllocator, segments
 from vramlab.units import MIB
 
@@ -64,13 +62,6 @@ def test_emptying_the_cache_waits_for_every_stream(allocator: CachingAllocator) 
     assert allocator.stats()["num_sync_all_streams"] == 1
 
 
-def test_its_own_stream_is_nothing_to_wait_for(allocator: CachingAllocator) -> None:
-    block = allocator.malloc(30 * MIB, stream=3)
-    allocator.record_stream(block, 3)
-    allocator.free(block)
-    assert allocator.stats()["active_bytes"]["all"]["current"] == 0
-
-
 def test_a_block_that_waits_does_not_merge(allocator: CachingAllocator) -> None:
     first, second = allocator.malloc(5 * MIB), allocator.malloc(15 * MIB)
     allocator.record_stream(first, 1)
@@ -80,10 +71,3 @@ def test_a_block_that_waits_does_not_merge(allocator: CachingAllocator) -> None:
     assert (waits["size"], free["size"]) == (5 * MIB, 15 * MIB)
     allocator.synchronize()
     assert [block["size"] for block in segments(allocator)[0]["blocks"]] == [20 * MIB]
-
-
-def test_a_stream_cannot_be_recorded_on_a_freed_block(allocator: CachingAllocator) -> None:
-    block = allocator.malloc(512)
-    allocator.free(block)
-    with pytest.raises(ValueError, match="cannot record a stream"):
-        allocator.record_stream(block, 1)

@@ -104,12 +104,6 @@ def test_some_growth_can_be_allowed(
     assert json.loads(capsys.readouterr().out)["grew"] is False
 
 
-def test_equal_reports_are_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, "old.json", OLD)
-    assert main(["diff", file, file]) == 0
-    assert capsys.readouterr().out == "No change: the program needs 400.00 MiB.\n"
-
-
 def with_gpus(*needed_bytes: int) -> dict[str, Any]:
     """A report of a program that needs so much on its GPUs; 0: it did not use that one."""
     report = copy.deepcopy(OLD)
@@ -180,42 +174,6 @@ def test_other_conditions_are_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert out.startswith("It no longer fits.\n")
     assert "note: GPU: T4 before, L4 now" in out
     assert "note: the later run ran out of memory" in out
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (None, "No such file or directory"),
-        ("{", "Expecting property name"),
-        ("[]", "`vramlab run --json FILE`"),
-        (
-            '{"format": 1, "devices": [{"index": 0}]}',
-            "needs index, context_bytes",
-        ),
-        ('{"format": 1, "devices": 3}', "needs index"),
-        ('{"format": 9, "devices": []}', "report format 9, but this vramlab reads format 1"),
-    ],
-)
-def test_what_is_no_report_is_refused(
-    text: str | None, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "new.json"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-    assert main(["diff", written(tmp_path, "old.json", OLD), str(path)]) == 2
-    assert complaint in capsys.readouterr().err
-
-
-def test_markdown_shows_names_as_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    new = grown()
-    new["devices"][0]["lines"][1]["line"]["function"] = "Net.__init__"
-    files = written(tmp_path, "old.json", OLD), written(tmp_path, "new.json", new)
-    assert main(["diff", "--markdown", *files]) == 1
-    out = capsys.readouterr().out
-    assert "| activations | 200.00 | 208.00 | +8.00 |" in out
-    assert r"| train.py Net.\_\_init\_\_<br>  loss = model(x) | 0.00 | 208.00 | +208.00 |" in out
 
 
 def test_the_action_runs_both_commits_and_writes_a_comment(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -35,29 +34,6 @@ def test_a_dash_reads_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
     assert cli.main(["explain", "-"]) == 0
     assert capsys.readouterr().out.startswith("standard input: 1 out-of-memory message\n")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "no out-of-memory message"),
-        (pickle.dumps({}), "no memory snapshot"),
-        (b"PK\x03\x04", "an archive"),
-        (b"\x1f\x8bnot gzip", "damaged or cut off"),
-        (None, "No such file"),
-    ],
-)
-def test_what_is_no_log_is_refused_in_one_line(
-    content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "oom.log"
-    if content is not None:
-        path.write_bytes(content)
-    assert cli.main(["explain", str(path)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"vramlab: {path}: ")
-    assert error.count("\n") == 1
-    assert said in error
 
 
 def test_it_needs_no_torch(tmp_path: Path) -> None:

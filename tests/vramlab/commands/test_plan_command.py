@@ -236,18 +236,6 @@ def test_what_cannot_be_is_one_line_and_status_2(
     assert shown.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "words", [("gpt2", "--zero", "4"), ("gpt2", "--batch", "many"), ("gpt2", "--bat", "4")]
-)
-def test_words_that_are_no_options_have_status_2(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["plan", *words])
-    assert left.value.code == 2
-    assert "usage: vramlab" in capsys.readouterr().err
-
-
 def test_defaults_that_follow_the_gpu_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*TINY, "--batch", "1", "--sequence", "64", "--gpu", "T4"]
     assert main(["plan", *words]) == 0

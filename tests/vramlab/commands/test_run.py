@@ -387,29 +387,3 @@ def test_what_cannot_be_run_is_refused_in_one_line(
     with pytest.raises(SystemExit):
         main(["run", "--count", "0", MLP])
     assert "invalid number '0': use an integer of at least 1" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ("--steps x", "--steps: invalid number 'x': use an integer of at least 1"),
-        ("--steps 0", "--steps: invalid number '0': use an integer of at least 1"),
-        ("--count 1.5", "--count: invalid number '1.5': use an integer of at least 1"),
-        ("--count 129 --engine portable", "count=129: PyTorch numbers at most 128 GPUs"),
-        ("--seconds x", "--seconds: invalid number 'x': use a number greater than 0"),
-        ("--seconds nan", "--seconds: invalid number 'nan': use a number greater than 0"),
-        ("--multiple-of 2", "--multiple-of needs --largest"),
-        ("--gpu T4,", "invalid --gpu 'T4,': a name is empty"),
-        ("--json .", "can't write '.': it is a folder, not a file"),
-        ("--torch-version 7.1 --engine portable", "unknown torch_version '7.1': the rules of"),
-    ],
-)
-def test_options_that_cannot_be_are_refused_in_words(
-    options: str, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        status = main(["run", *options.split(), MLP])
-    except SystemExit as error:  # argparse's
-        status = error.code
-    assert status == 2
-    assert complaint in capsys.readouterr().err

@@ -256,15 +256,6 @@ def test_lines_say_how_far_the_program_is(
     )
 
 
-@pytest.mark.parametrize("seconds", ["0", "nan", "-1"])
-def test_seconds_that_are_none_are_refused(
-    seconds: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", f"--seconds={seconds}", "x.py"])
-    assert f"invalid number '{seconds}': use a number greater than 0" in capsys.readouterr().err
-
-
 def test_an_error_says_which_answer_it_may_follow_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,12 +57,6 @@ def test_a_program_without_a_gpu_has_a_page(tmp_path: Path) -> None:
     assert "vramlab-timeline" not in page
 
 
-def test_a_program_that_allocates_nothing_has_a_page(tmp_path: Path) -> None:
-    status, page = run(tmp_path, "import torch\ntorch.cuda.synchronize()\n")
-    assert status == 0
-    assert "cuda:0 has nothing allocated at the peak" in page
-
-
 def test_a_folder_that_is_not_there_is_told_before_the_program_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

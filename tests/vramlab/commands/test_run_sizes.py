@@ -100,23 +100,6 @@ def test_an_option_of_the_program_is_named(
     assert (arguments.largest, arguments.program) == (largest, program)
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--gpu", "all", "--html", "page.html"], "--html cannot be combined"),
-        (["--gpu", "T4,L4", "--largest", "--batch"], "--largest works with one GPU"),
-        (["--gpu", "T4,T5"], "No GPU named 'T5' in the catalogue."),
-        (["--gpu", "T4,,L4"], "invalid --gpu 'T4,,L4': a name is empty"),
-        (["--gpu", "T4,memory=60GB"], "invalid 'memory=60GB': invalid size '60GB'"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    words: list[str], complaint: str, program: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", *words, program]) == 2
-    assert complaint in capsys.readouterr().err
-
-
 def test_a_program_that_uses_no_gpu_says_nothing_about_sizes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,9 +33,3 @@ def test_every_option_is_one(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     for line in re.findall(rf"vramlab {verb} (.*?)(?:`|$)", SKILL, re.MULTILINE):
         own = line.partition("train.py")[0]
         assert [option for option in re.findall(r"--[a-z-]+", own) if option not in told] == []
-
-
-def test_it_says_what_it_is_for() -> None:
-    head = SKILL.split("---")[1]
-    assert re.search(r"^name: vramlab$", head, re.MULTILINE)
-    assert len(re.search(r"^description: (.*)$", head, re.MULTILINE)[1]) < 1024  # type: ignore[index]

@@ -40,11 +40,6 @@ def test_addresses_name_blocks_and_the_rest_are_temporaries(step: Timeline) -> N
     )
 
 
-def test_the_names_of_stages_play_no_part() -> None:
-    named = timeline_from_snapshots(*training_step(), marks=MARKS)
-    assert attribute(named) == attribute(timeline_from_snapshots(*training_step()))
-
-
 def test_breakdown_adds_up_to_what_is_allocated(step: Timeline) -> None:
     at_peak = breakdown(step)
     assert at_peak.category_bytes == {
@@ -142,11 +137,3 @@ def test_a_block_with_several_tensors_takes_the_most_lasting_category() -> None:
         ],
     )
     assert attribute(timeline) == (Attribution(Category.PARAMETERS, "address", "a"),)
-
-
-def test_a_sighting_where_nothing_lives_names_nothing() -> None:
-    timeline = timeline_from_snapshots(
-        *training_step(), sightings=[(5, LARGE + 4 * MIB, "inputs", "input")]
-    )
-    # five counted events: the block at that address has just been freed
-    assert attribute(timeline)[1].category is Category.TEMPORARIES

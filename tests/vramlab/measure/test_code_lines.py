@@ -65,27 +65,6 @@ def test_lines_are_summed_and_ordered_by_bytes() -> None:
     ]
 
 
-def test_a_notebook_cell_is_called_so() -> None:
-    cell = Frame("/tmp/ipykernel_12/3456789.py", 2, "<module>")
-    assert str(CodeLine(cell, 512, 1)) == "notebook cell, line 2 <module>"
-
-
-def test_a_long_line_is_cut_in_the_table(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("x = [" + "1, " * 40 + "]\n")
-    (row,) = code_lines_table(moment(life(512, Frame(str(script), 1, "f")))).rows
-    # 60 characters: "x = [" + 18 times "1, " = 59, and an ellipsis
-    assert row[0] == "train.py:1 f\n    x = [" + "1, " * 18 + "…"
-
-
-def test_the_text_of_a_line_is_shown_where_it_can_be_found(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("x = 1\n    y = model(x)\n")
-    line = CodeLine(Frame(str(script), 2, "<module>"), 512, 1)
-    assert line.source == "y = model(x)"
-    assert CodeLine(MINE, 512, 1).source == ""
-
-
 def test_table_shows_the_most_and_adds_up_the_rest() -> None:
     table = code_lines_table(
         moment(*(life(size, Frame("/home/me/a.py", size, "f")) for size in (512, 1024, 4096))),

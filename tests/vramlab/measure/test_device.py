@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from vramlab import VirtualGPU
-from vramlab.measure import DeviceReading, device_table, read_device
+from vramlab.measure import read_device
 from vramlab.units import MIB
 
 
@@ -40,10 +40,3 @@ def test_each_gpu_is_read_by_its_index() -> None:
         assert read_device(1).used_bytes == gpu.model.context_bytes + 30 * MIB
         assert read_device(0).allocated_bytes == 0
         del kept
-
-
-def test_table_has_what_each_of_them_says() -> None:
-    reading = DeviceReading(400 * MIB, 250 * MIB, 100 * MIB, 300 * MIB, 7350 * MIB)
-    table = device_table({"now": reading})
-    # nvidia-smi: 250 + 100 + 300; reserved: 100 + 300
-    assert table.rows == (("now", "650.0000", "400.0000", "300.0000", "250.0000"),)

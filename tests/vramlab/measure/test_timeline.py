@@ -148,12 +148,6 @@ def test_failed_requests_are_kept() -> None:
     )
 
 
-def test_an_unknown_place_gives_the_rounded_request_and_says_so() -> None:
-    timeline = timeline_from_snapshots(*snapshots([], [alloc(LARGE, 1000)]))
-    assert timeline.blocks[0].size_bytes == 1024
-    assert not timeline.blocks[0].size_known
-
-
 def test_other_devices_are_left_out() -> None:
     first, last = snapshots(
         [segment(LARGE, live(2 * MIB)), segment(SMALL, live(512), device=1)], []
@@ -179,22 +173,3 @@ def test_missing_events_are_an_error_that_says_what_to_do() -> None:
     ):
         timeline_from_snapshots(first, last, counted=6)
     assert timeline_from_snapshots(first, last, counted=5).event_count == 7
-
-
-def test_a_trace_that_was_cleared_is_an_error() -> None:
-    first, last = training_step()
-    first["device_traces"] = last["device_traces"]
-    last = last | {"device_traces": [[]]}
-    with pytest.raises(IncompleteTraceError, match=r"do not call .*_record_memory_history"):
-        timeline_from_snapshots(first, last)
-
-
-def test_a_free_of_an_unknown_block_is_an_error() -> None:
-    with pytest.raises(IncompleteTraceError, match="0x7f0000000000 is freed that neither"):
-        timeline_from_snapshots(*snapshots([], free(LARGE)))
-
-
-def test_positions_outside_the_timeline_are_an_error() -> None:
-    timeline = timeline_from_snapshots(*training_step())
-    with pytest.raises(IndexError, match=r"position 8 is outside 0\.\.7"):
-        timeline.at(8)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from vramlab import catalogue
-from vramlab.native.errors import NativeEngineError
-from vramlab.native.gpu import describe
 from vramlab.units import MIB
 
 COUNT = """
@@ -19,21 +17,12 @@ def test_without_a_description_there_is_no_gpu(answer) -> None:
     assert answer(COUNT, gpu=None) == [100, 0, 100]  # cudaErrorNoDevice
 
 
-def test_a_description_that_lacks_a_figure_is_none(answer) -> None:
-    assert answer(COUNT, gpu=None, variables={"VRAMLAB_NATIVE_GPU": "name=T4;count=1"})[1] == 0
-
-
 @pytest.mark.parametrize(
     ("visible", "count"), [("", 0), ("0", 1), ("2,1", 2), ("1,7,0", 1), ("-1", 0), ("0,x", 1)]
 )
 def test_cuda_visible_devices_counts_up_to_the_first_bad_one(answer, visible, count) -> None:
     found = answer(COUNT, count=3, variables={"CUDA_VISIBLE_DEVICES": visible})
     assert found[1] == count
-
-
-def test_too_many_gpus_are_refused_with_the_number() -> None:
-    with pytest.raises(NativeEngineError, match="17: use 1 to 16"):
-        describe(catalogue.find("T4"), 17)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +56,6 @@ def test_attributes_are_the_catalogues(answer, name: str) -> None:
         gpu=name,
     )
     assert found == list(expected.values())
-
-
-def test_an_attribute_nobody_knows_is_an_error_and_reported(answer) -> None:
-    assert answer("answer = cuda.cudaDeviceGetAttribute(byref(c_int()), 9999, 0)") == 1
-    assert [(call.library, call.count) for call in answer.calls()] == [("device attribute", 1)]
 
 
 def test_every_gpu_has_memory_of_its_own(answer) -> None:

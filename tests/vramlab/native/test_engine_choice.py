@@ -64,20 +64,6 @@ class TestAuto:
         newest = put("2.13.1")
         assert choose("auto") == Choice(True, "no other PyTorch is installed", newest)
 
-    @pytest.mark.parametrize("version", ["2.11", "2.11.0", "2.11.0+cu130"])
-    def test_a_version_picks_one_that_is_set_up(self, version: str) -> None:
-        older = put("2.11.0")
-        put("2.13.0")
-        assert choose("auto", version).build == older
-
-    def test_the_report_says_which_version_is_missing(self) -> None:
-        put("2.11.0")
-        assert choose("auto") == Choice(False, "the native engine has no PyTorch 2.13 set up")
-
-    def test_another_pythons_is_not_taken(self) -> None:
-        put("2.13.0", python="cp39")
-        assert not choose("auto").native
-
     def test_what_cannot_be_compiled_again_after_an_update_is_not_taken(self) -> None:
         put("2.13.0", sources="00000000")  # without its PyTorch
         chosen = choose("auto")
@@ -104,22 +90,6 @@ class TestToldWhich:
             NativeEngineError, match="--on-value error works only on the portable engine"
         ):
             choose("native", portable_only="--on-value error")
-
-    def test_native_without_a_version_is_the_installed_one_or_the_newest(self) -> None:
-        older = put("2.11.0")
-        assert choose("native").build == older
-        mine = put("2.13.0")
-        put("2.14.0")
-        assert choose("native").build == mine
-
-    def test_an_unknown_engine_in_the_environment_is_told(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv(choice.ENVIRONMENT, "nativ")
-        with pytest.raises(
-            NativeEngineError, match="invalid engine 'nativ': use one of auto, portable, native"
-        ):
-            choose(choice.default_engine())
 
     def test_within_the_engine_nothing_is_started_again(
         self, monkeypatch: pytest.MonkeyPatch

@@ -63,9 +63,3 @@ def test_the_table_is_sorted_by_hash_and_made_once(tmp_path: Path) -> None:
     hashes = {kernel_code.hash_of("a"): 10, kernel_code.hash_of("b"): 20}
     assert records == [(name, hashes[name], 1, 3) for name in sorted(hashes)]  # 3072 B = 3 KiB
     assert kernel_code.table_file(tmp_path, tmp_path / "nowhere", (9, 0)) == table
-
-
-def test_no_code_for_a_gpu_gives_no_table(tmp_path: Path) -> None:
-    site = _site(tmp_path / "site", _container({90: _elf({".text.a": bytes(10)})}))
-    assert kernel_code.table_file(tmp_path, site, (7, 5)) is None
-    assert not (tmp_path / "code-7.5").exists()

@@ -54,19 +54,6 @@ def test_the_process_makes_the_plan_from_the_same_words(
     assert "Simulated on the native engine: PyTorch 2.13.0+cu130." in capsys.readouterr().out
 
 
-def test_a_process_without_an_answer_is_told(
-    started: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(simulation, "run_command", lambda *_, **__: 139)
-    assert main(["plan", *TINY, *FEW, "--simulate", "--engine", "auto"]) == 2
-    assert "the native engine ended with status 139" in capsys.readouterr().err
-
-
-def test_an_engine_without_a_simulation_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *TINY, "--engine", "native"]) == 2
-    assert "--engine needs --simulate" in capsys.readouterr().err
-
-
 def test_both_engines_hold_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     """One rank of four, alone: FSDP's shards, collectives and streams as well."""
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -14,9 +13,7 @@ import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.util import cache_from_source
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -29,7 +26,6 @@ from vramlab.native.errors import NativeEngineError
 from vramlab.native.needs import bundled, needs_of, torch_build, versions
 from vramlab.native.report import CORE
 from vramlab.native.substitutes import sources_fingerprint
-from vramlab.torch_versions import KNOWN
 
 
 @pytest.fixture(autouse=True)
@@ -149,15 +145,6 @@ def a_site(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_another_platform_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    with pytest.raises(
-        NativeEngineError, match=r"Linux x86_64, but this is cpython on Darwin arm64"
-    ):
-        native.set_up("2.11.0")
-
-
 def test_without_a_compiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -166,48 +153,11 @@ def test_without_a_compiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
         native.set_up("2.11.0")
 
 
-def test_a_compiler_that_is_none_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler -O2")
-    with pytest.raises(NativeEngineError, match="CC='no-such-compiler -O2'"):
-        compiler.find_compiler()
-
-
 def test_ziglang_is_taken_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: object())
     assert compiler.find_compiler() == (sys.executable, "-m", "ziglang", "cc")
-
-
-@pytest.mark.parametrize("release", ["2", "latest", "2.11.0; rm", "2.11+cu130"])
-def test_what_is_no_release_is_refused(release: str, compiler: tuple[str, ...]) -> None:
-    with pytest.raises(NativeEngineError, match=r"invalid PyTorch version"):
-        native.set_up(release)
-
-
-def test_what_the_command_says_is_missing_can_be_asked_for(pip: Pip, cache: Path) -> None:
-    """`find("9.9")` says `setup --torch 9.9`; pip, which knows no such release, is asked for it."""
-    pip.says("ERROR: Could not find a version that satisfies torch (from versions: 2.9.1, 2.13.0)")
-    with pytest.raises(
-        NativeEngineError, match=r"pip found no torch===9\.9\.0 for cpython 3\."
-    ) as told:
-        native.set_up("9.9")
-    assert str(told.value).endswith("on this platform: its newest are 2.9.1, 2.13.0.")
-    assert unfinished(cache) == []
-
-
-def test_a_full_disk_is_told_with_its_size(monkeypatch, cache: Path) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**30))
-    with pytest.raises(NativeEngineError, match=r"has only 1\.0 GiB .* needs 2\.5 GiB"):
-        fetch.fetch("torch===2.11.0", "torch-2.11.0", 5 * 2**29)
-    assert unfinished(cache) == []
-
-
-def test_a_python_without_pip_is_told(monkeypatch) -> None:
-    """As `uv venv` makes it."""
-    monkeypatch.setattr(fetch.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(NativeEngineError, match=r"needs pip, .* -m ensurepip"):
-        fetch.fetch("torch===2.11.0", "torch-2.11.0", 1)
 
 
 @pytest.mark.parametrize(
@@ -242,57 +192,6 @@ def test_what_pip_complains_of_is_told_and_leaves_nothing(
     with pytest.raises(NativeEngineError, match=told):
         fetch.fetch("torch===9.9.9", "torch-9.9.9", 1)
     assert capfd.readouterr().err.strip() == said  # it shows while pip runs
-    assert unfinished(cache) == []
-
-
-def test_a_broken_wheel_leaves_nothing(pip: Pip, cache: Path) -> None:
-    pip.gives("torch-9.9.9.whl", b"half of it")
-    with pytest.raises(NativeEngineError, match=r"torch-9\.9\.9\.whl cannot be unpacked"):
-        fetch.fetch("torch===9.9.9", "torch-9.9.9", 1)
-    assert unfinished(cache) == []
-
-
-def test_a_wheel_for_the_cpu_leaves_nothing(pip: Pip, cache: Path, compiler) -> None:
-    """Kept, it would be found in the cache the next time, wherever pip looks then."""
-    text = "__version__ = '9.9.9+cpu'\ncuda: Optional[str] = None\n"
-    pip.gives("torch-9.9.9.whl", a_wheel({"torch/version.py": text}))
-    with pytest.raises(
-        NativeEngineError, match=r"pip downloaded torch-9\.9\.9\.whl .* without CUDA"
-    ):
-        native.set_up("9.9.9")
-    assert unfinished(cache) == []
-    assert not (cache / "sites").exists()
-
-
-def test_programs_in_a_wheel_stay_executable(pip: Pip) -> None:
-    """Triton's wheel brings the assembler that torch.compile starts."""
-    pip.gives("triton-9.9.9.whl", a_wheel({"bin/notes.txt": ""}, {"bin/ptxas": ""}))
-    site = fetch.fetch("triton==9.9.9", "triton-9.9.9", 1)
-    found = {path.name: bool(path.stat().st_mode & 0o100) for path in (site / "bin").iterdir()}
-    assert found == {"ptxas": True, "notes.txt": False}
-
-
-def test_python_files_in_a_wheel_are_compiled(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for Pythons that write no bytecode; what does not compile is left as it is."""
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    files = {"some/__init__.py": "", "some/deep/part.py": "x = 1\n", "some/wrong.py": "x = ("}
-    pip.gives("some-9.9.9.whl", a_wheel(files))
-    for _ in range(2):  # what an earlier vramlab has unpacked is compiled the next time
-        site = fetch.fetch("some==9.9.9", "some-9.9.9", 1)
-        compiled = [Path(cache_from_source(str(site / name))).is_file() for name in files]
-        assert compiled == [True, True, False]
-        for folder in (site / "some" / "__pycache__", site / "some" / "deep" / "__pycache__"):
-            shutil.rmtree(folder)
-
-
-def test_a_disk_that_becomes_full_meanwhile_is_told(cache: Path) -> None:
-    def fill_the_disk() -> None:
-        with temporary_folder() as temporary:
-            (temporary / "half").write_text("made")
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(NativeEngineError, match=r"the cache .* cannot be written: .*No space left"):
-        fill_the_disk()
     assert unfinished(cache) == []
 
 
@@ -386,13 +285,6 @@ def test_a_setup_is_complete_or_not_there(
     assert native.set_up(site=Path(build.site.name)).site == build.site
 
 
-def test_a_cache_that_cannot_be_written_is_told(monkeypatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(NativeEngineError, match=r"the cache .*file.* cannot be written"):
-        fetch.fetch("torch===2.11.0", "torch-2.11.0", 1)
-
-
 def test_a_cache_that_cannot_be_written_keeps_what_it_has(cache: Path, monkeypatch) -> None:
     """As one of another user's, or one on a disk that is mounted read-only."""
     build = a_build(cache)
@@ -426,11 +318,6 @@ def test_a_folders_pytorch_of_another_version_or_python_is_refused(
         native.set_up("2.11", site=site)
 
 
-def test_a_folder_without_pytorch_is_refused(tmp_path: Path, compiler) -> None:
-    with pytest.raises(NativeEngineError, match="no PyTorch found in"):
-        native.set_up(site=tmp_path)
-
-
 def test_a_file_that_is_no_library_is_named(tmp_path: Path) -> None:
     site = a_site(tmp_path, "__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n")
     (site / "torch" / "lib").mkdir()
@@ -452,24 +339,6 @@ def test_versions_are_found_by_their_beginning(cache: Path) -> None:
             match=rf"{version} is set up .*\(set up: 2\.9\.1\+cu128, 2\.11\.0\+cu130\)",
         ):
             native.find(version)
-
-
-@pytest.mark.parametrize(
-    ("version", "is_known", "can_be_set_up"),
-    [("2.13", True, True), ("2.1", False, False), ("two", False, False), ("7.1", False, True)],
-)
-def test_a_version_that_nobody_knows_comes_with_those_that_are(
-    cache: Path, version: str, is_known: bool, can_be_set_up: bool
-) -> None:
-    with pytest.raises(NativeEngineError) as error:
-        native.find(version)
-    assert (KNOWN in str(error.value)) is not is_known
-    assert ("`vramlab native setup" in str(error.value)) is can_be_set_up
-
-
-def test_a_file_of_another_vramlab_is_passed_over(cache: Path) -> None:
-    (a_build(cache).folder / "build.json").write_text('{"other": 1}')
-    assert native.installed() == []
 
 
 def test_removing_takes_pytorch_along_unless_another_build_uses_it(cache: Path) -> None:
@@ -511,15 +380,6 @@ def test_what_is_preloaded_stays_unless_it_has_functions_of_cudas(
     assert found["LD_PRELOAD"] == f"/a/libjemalloc.so:{damaged}"
 
 
-def test_removing_leaves_a_pytorch_that_is_not_the_caches(cache: Path, tmp_path: Path) -> None:
-    build = a_build(cache)
-    mine = tmp_path / "mine"
-    shutil.move(build.site, mine)
-    builds.write(replace(build, site=mine), build.folder)
-    native.remove(native.find())
-    assert (mine / "torch" / "data").exists()
-
-
 def test_the_command_lists_and_removes(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["native", "list"]) == 0
     assert "No PyTorch build is set up" in capsys.readouterr().out
@@ -528,39 +388,6 @@ def test_the_command_lists_and_removes(cache: Path, capsys: pytest.CaptureFixtur
     assert "2.11.0+cu130" in capsys.readouterr().out
     assert cli.main(["native", "remove", "--torch", "2.11"]) == 0
     assert native.installed() == []
-
-
-def test_running_without_a_setup_says_how(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
-    assert cli.main(["native", "run", "--torch", "2.12.0", str(script)]) == 2
-    assert "`vramlab native setup --torch 2.12.0`" in capsys.readouterr().err
-
-
-def test_an_unknown_gpu_and_a_missing_script_are_refused(tmp_path: Path, capsys) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
-    assert cli.main(["native", "run", "--gpu", "T5", str(script)]) == 2
-    assert "No GPU named 'T5'" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        cli.main(["native", "run", "no-such-script.py"])
-    assert "can't open file 'no-such-script.py'" in capsys.readouterr().err
-
-
-def test_a_pytorch_that_is_gone_is_told(cache: Path, tmp_path: Path, capsys) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
-    shutil.rmtree(a_build(cache).site)
-    assert cli.main(["native", "run", str(script)]) == 2
-    assert "PyTorch is missing in" in capsys.readouterr().err
-
-
-def test_substitutes_that_are_gone_are_told(cache: Path, tmp_path: Path, capsys) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
-    shutil.rmtree(a_build(cache).libraries)
-    assert cli.main(["native", "run", str(script)]) == 2
-    assert "Run `vramlab native remove" in capsys.readouterr().err
 
 
 def test_a_program_is_ended_with_its_command(cache: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -54,13 +53,6 @@ def test_a_library_that_was_loaded_from_elsewhere_is_told(
     where = str(tmp_path / "libcudart.so.12")[-71:]  # what a record holds
     assert answer.calls() == [SubstituteCall(Kind.FOREIGN, "libcudart.so.12", where, 1)]
     assert as_lines(answer.calls())[1:] == [f"  libcudart.so.12: {where}, once"]
-
-
-def test_every_library_with_a_substitute_is_told() -> None:
-    """But NVRTC, of which `setup --cudnn` fetches NVIDIA's own."""
-    text = (SOURCES / "core" / "foreign.c").read_text()
-    listed = re.findall(r'"(lib[\w-]+)"', text)
-    assert sorted([*listed, "libnvrtc"]) == sorted(library.stem for library in LIBRARIES)
 
 
 def test_the_processes_of_a_program_count_together(answer) -> None:
@@ -263,11 +255,3 @@ def test_a_package_that_brings_its_own_libraries_misses_nothing(
     (package / "libcudart.so.13").symlink_to(substitutes / "libcudart.so.13")
     found = missing_for(str(package / "lib.so"), a_build(tmp_path / "lib"))
     assert [missing.files for missing in found] == [()]
-
-
-def test_a_package_without_cuda_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
-    (tmp_path / "lib").mkdir()
-    with pytest.raises(NativeEngineError, match="json has no CUDA libraries"):
-        missing_for("json", a_build(tmp_path / "lib"))
-    with pytest.raises(NativeEngineError, match="no installed package and no file named 'no_such'"):
-        missing_for("no_such", a_build(tmp_path / "lib"))

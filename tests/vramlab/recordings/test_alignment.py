@@ -50,16 +50,6 @@ def test_the_first_other_size_is_named() -> None:
     assert sizes == (2, 5, 1)
 
 
-def test_one_may_end_before_the_other() -> None:
-    divergence = first_divergence(trace(1, 2), trace(1), "forward")
-    assert divergence is not None
-    assert (divergence.allocation, divergence.virtual, divergence.what) == (
-        1,
-        None,
-        "one of them has ended",
-    )
-
-
 def test_a_size_goes_before_a_place() -> None:
     """The second lies elsewhere; the third has another size, and is the one that is named."""
     recorded, virtual = trace(1, 2, 3), trace(1, 2, 4)
@@ -69,20 +59,6 @@ def test_a_size_goes_before_a_place() -> None:
     )
     assert divergence is not None
     assert (divergence.number, divergence.what) == (2, "another size")
-
-
-def test_another_place_and_another_action() -> None:
-    recorded = trace(1, 2)
-    moved = TraceEvent("alloc", 2, 7, 0, 0, 1, "forward", MM)
-    divergence = first_divergence(recorded, Trace((recorded.events[0], moved)), "forward")
-    assert divergence is not None
-    assert (divergence.number, divergence.what) == (1, "another place")
-    freed = TraceEvent("free_requested", 1, 0, 0, 0, 0, "forward", UNKNOWN)
-    divergence = first_divergence(
-        Trace((recorded.events[0], freed, recorded.events[1])), recorded, "forward"
-    )
-    assert divergence is not None
-    assert (divergence.number, divergence.allocation, divergence.what) == (1, 1, "another action")
 
 
 def test_a_missing_allocation_is_told_from_all_that_agree_behind_it() -> None:
@@ -95,18 +71,6 @@ def test_a_missing_allocation_is_told_from_all_that_agree_behind_it() -> None:
     assert extra_allocations(virtual, recorded, "forward") == [
         ExtraAllocation("virtual", 4096, nowhere, 2)
     ]
-
-
-def test_another_size_is_missing_here_and_too_much_there() -> None:
-    found = extra_allocations(trace(1, 2, 3, 4, 5), trace(1, 7, 3, 4, 5), "forward")
-    assert [(each.side, each.size_bytes, each.count) for each in found] == [
-        ("virtual", 7, 1),
-        ("recorded", 2, 1),
-    ]
-
-
-def test_other_stages_are_left_out() -> None:
-    assert first_divergence(trace(1, stage="a"), trace(2, stage="a"), "b") is None
 
 
 def moved(events: Trace) -> Trace:

@@ -209,21 +209,6 @@ def test_two_recordings_are_compared_and_nothing_runs(
     assert f"{other.path.name} has no result of it: it was refused" in capsys.readouterr().out
 
 
-def test_patterns_choose_entries(make_recording: Recorder, capsys: Capture) -> None:
-    recording = make_recording([INFERENCE, EXPERIMENT])
-    assert main(["compare", str(recording.path), "--only", "experiment/*"]) == 0
-    assert INFERENCE not in capsys.readouterr().out
-    assert main(["compare", str(recording.path), "--only", "vgg"]) == 2
-    assert "no entry fits 'vgg'" in capsys.readouterr().err
-
-
-def test_a_file_that_is_no_recording(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "x.json"
-    path.write_text("{}")
-    assert main(["compare", str(path)]) == 2
-    assert "no recording that this version reads" in capsys.readouterr().err
-
-
 def test_the_twin_has_the_recorded_sizes(make_recording: Recorder) -> None:
     recording = make_recording(["context"])
     recording.machine["properties"]["total_memory"] = 40 * 2**30
@@ -319,18 +304,6 @@ def test_another_block_in_use_is_no_difference_of_places(
     rewrite(kept, TRAINING, stages=(*others, changed))
     assert main(["compare", str(kept.path)]) == 1
     assert "[segment-order]" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("error", "is_pytorchs"),
-    [
-        ("OutOfMemoryError: CUDA out of memory", True),
-        ("RuntimeError: CUDNN_STATUS_NOT_SUPPORTED (vramlab's substitute)", False),
-        ("UnpicklingError: invalid load key", False),  # of what no other rank has sent
-    ],
-)
-def test_what_the_native_engine_cannot_say_is_no_refusal(error: str, is_pytorchs: bool) -> None:
-    assert RecordedEntry("failed", 1.0, error=error).is_refused_by_torch is is_pytorchs
 
 
 def test_what_pytorch_refuses_is_to_be_refused_alike(

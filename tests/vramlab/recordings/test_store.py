@@ -35,18 +35,6 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("machine", "stem"),
-    [
-        ({}, "h200-torch2.11.0"),
-        ({"virtual": True}, "virtual-h200-torch2.11.0"),
-        ({"gpu": "NVIDIA GeForce GTX 480 (rev. 2)"}, "nvidia-geforce-gtx-480-rev-2-torch2.11.0"),
-    ],
-)
-def test_files_are_named_after_gpu_and_torch(machine: dict[str, Any], stem: str) -> None:
-    assert file_stem({**MACHINE, **machine}) == stem
-
-
 def test_entries_and_traces_are_found_again(tmp_path: Path) -> None:
     recording = RecordingFile.open_or_new(tmp_path, MACHINE)
     recording.put("zoo/a", ENTRY, TRACE, "text")
@@ -119,11 +107,6 @@ def test_a_foreign_or_damaged_file_is_refused_and_kept(
     assert path.read_bytes() == content
 
 
-def test_a_recording_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="there is no recording"):
-        RecordingFile.open(tmp_path / "none.json")
-
-
 @pytest.mark.parametrize(
     "content",
     [b"text", gzip.compress(b"{}\n"), gzip.compress(b"{")],
@@ -134,15 +117,6 @@ def test_a_damaged_trace_file_is_refused(tmp_path: Path, content: bytes) -> None
     recording.put("zoo/a", ENTRY, TRACE, "text")
     (tmp_path / "h200-torch2.11.0.text.trace.json.gz").write_bytes(content)
     with pytest.raises(RecordingError, match="trace file"):
-        recording.read_traces()
-
-
-def test_a_trace_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
-    recording = RecordingFile.open_or_new(tmp_path, MACHINE)
-    recording.put("zoo/a", ENTRY, TRACE, "text")
-    path = tmp_path / "h200-torch2.11.0.text.trace.json.gz"
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(RecordingError, match="damaged"):
         recording.read_traces()
 
 
@@ -173,19 +147,3 @@ def test_a_full_disk_loses_nothing_that_was_there(tmp_path: Path) -> None:
     assert f"{done} entries, is kept: run the same command again" in str(error.value)
     assert RecordingFile.open(recording.path).entries == recording.entries
     assert names_in(tmp_path) == [recording.path.name]
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    replace_file(path, b"old")
-
-    def fail(handle: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
-        replace_file(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert names_in(tmp_path) == ["file"]

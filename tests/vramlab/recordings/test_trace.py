@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from vramlab.recordings.trace import Trace, TraceError, TraceEvent, trace_of_history
-from vramlab.units import KIB, MIB
+from vramlab.recordings.trace import Trace, trace_of_history
+from vramlab.units import MIB
 
 STAGES = {"0": "forward", "after 0": "after forward"}
 
@@ -89,45 +87,3 @@ def test_pages_mapped_one_after_the_other_are_one_segment() -> None:
 def test_a_trace_survives_json() -> None:
     trace = trace_of_history(history(0, stream=3), STAGES)
     assert Trace.from_dict(json.loads(json.dumps(trace.to_dict()))) == trace
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([entry("alloc", 0, 512)], "uses address 0x0 and does not show where it was taken"),
-        (
-            [entry("segment_alloc", 0, 2 * MIB), entry("alloc", 2 * MIB, 1)],
-            "uses address 0x200000",
-        ),
-        (
-            [entry("segment_alloc", 0, 2 * MIB), entry("free_requested", KIB, 1)],
-            "frees 0x400 and does not show its allocation",
-        ),
-    ],
-)
-def test_a_history_with_a_hole_is_refused(entries: list[dict[str, Any]], message: str) -> None:
-    with pytest.raises(TraceError, match=message):
-        trace_of_history(entries, STAGES)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data.pop("size"),
-        lambda data: data.update(actions=data["actions"] + "a"),
-        lambda data: data.update(actions="?"),
-        lambda data: data.update(ends=[50] * 9),
-        lambda data: data.update(origins=[]),
-    ],
-)
-def test_what_is_no_trace_is_refused(change: Any) -> None:
-    data = trace_of_history(history(0), STAGES).to_dict()
-    change(data)
-    with pytest.raises(TraceError, match="no allocation trace"):
-        Trace.from_dict(data)
-
-
-def test_an_event_in_words() -> None:
-    (event,) = [e for e in trace_of_history(history(0), STAGES).events if e.block == 1][:1]
-    assert isinstance(event, TraceEvent)
-    assert str(event) == "alloc 3,145,728 B at segment 1 + 0: mm"

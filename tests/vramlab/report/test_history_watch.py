@@ -159,12 +159,6 @@ def test_a_program_may_reset_counters_and_ask_for_a_history() -> None:
     assert sizes_of(read) == sizes_of(seen)
 
 
-def test_a_program_without_a_gpu_starts_no_history() -> None:
-    with HistoryWatch(2) as read:
-        torch.ones(2).sum()
-    assert [device.peak_reserved_bytes for device in read.devices] == [0, 0]
-
-
 def test_what_lay_on_the_gpu_before_counts_as_it_is() -> None:
     """1 MiB before and 2 MiB after are the peak; what is freed was none of the watch's."""
     with vramlab.VirtualGPU("T4"):

@@ -20,8 +20,3 @@ def test_a_package_that_is_not_there_is_named_with_the_place() -> None:
 @pytest.mark.parametrize("name", ["json.no_such_part", "winreg", "pytest.no_such_part"])
 def test_parts_of_packages_that_are_there_say_nothing_of_the_environment(name: str) -> None:
     assert missing_package_hint(ModuleNotFoundError("No module", name=name)) is None
-
-
-def test_other_errors_have_no_hint() -> None:
-    assert missing_package_hint(ImportError("cannot import name")) is None
-    assert missing_package_hint(None) is None

@@ -78,13 +78,3 @@ def test_a_refused_call_is_named_with_its_line(said: str, library: str, function
     assert refused_call_hint(RuntimeError(said), [other, assumed], None) is None
     assert refused_call_hint(RuntimeError("shapes differ"), [refused], None) is None
     assert refused_call_hint(None, [refused], None) is None
-
-
-def test_other_errors_have_no_hint() -> None:
-    other = OSError("libcurl.so.4: cannot open shared object file: No such file")
-    assert foreign_library_hint(other, "2.11.0") is None
-    assert foreign_library_hint(ImportError("x.so: undefined symbol: _ZN3c10"), "2.11.0") is None
-    assert foreign_library_hint(None, "2.11.0") is None
-    assert native_hint(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) is None
-    assert native_hint(ModuleNotFoundError("No module named 'wandb'", name="wandb")) is None
-    assert native_hint(None) is None

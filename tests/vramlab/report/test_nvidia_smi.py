@@ -12,7 +12,6 @@ import torch
 
 from vramlab.gpu import VirtualGPU
 from vramlab.report.running.children import Children
-from vramlab.report.running.nvidia_smi import smi_command
 
 pytestmark = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="it is there")
 
@@ -71,8 +70,3 @@ def test_processes_are_those_of_gpus_that_are_used() -> None:
     free_bytes, total_bytes = torch.cuda.mem_get_info(1)
     assert said(query) == f"{os.getpid()}, {(total_bytes - free_bytes) // 2**20}\n"
     del kept
-
-
-@pytest.mark.parametrize("command", ["echo nvidia-smi", "nvidia-smi-wrapper", ["ls", "-l"], []])
-def test_other_commands_are_their_own(command: str | list[str]) -> None:
-    assert smi_command(command) is None

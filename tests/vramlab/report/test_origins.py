@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-import vramlab
 from vramlab.gpu import VirtualGPU
 from vramlab.measure import Category
 from vramlab.report.evidence.peak import LiveBlock
@@ -79,19 +78,6 @@ def test_packages_whose_names_begin_with_torch_have_lines(watch: Watch, package:
     assert origin.line.filename == filename
     assert origin.caller is not None
     assert origin.caller.filename == __file__
-
-
-def test_a_program_beside_vramlab_whose_name_begins_alike_has_lines(watch: Watch) -> None:
-    filename = f"{Path(vramlab.__file__).parent}_mine/net.py"
-    origin = block_of(watch, doubling_in(filename)(leaf(4))).origin
-    assert origin.line is not None
-    assert (origin.line.filename, origin.caller) == (filename, None)
-
-
-def test_code_without_a_file_is_passed_over(watch: Watch) -> None:
-    assert function_of(watch, doubling_in("<string>")(leaf(4))) == (
-        "test_code_without_a_file_is_passed_over"
-    )
 
 
 def test_views_have_lines_of_their_own(watch: Watch) -> None:

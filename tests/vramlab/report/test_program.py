@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import vramlab
 from vramlab import VirtualGPU
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.report.running.overseer import Overseer
-from vramlab.report.running.program import Ending, Program, as_python_shows
+from vramlab.report.running.program import Program, as_python_shows
 
 TELL = """
 import json, os, sys
@@ -84,17 +81,6 @@ def test_a_folder_and_a_zip_file_run_their_main(
     assert capsys.readouterr().out == "helped\nzipped\n"
 
 
-def test_a_script_may_ask_for_any_encoding_and_no_future_feature_is_forced_on_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "latin.py"
-    script.write_bytes(
-        b"# -*- coding: latin-1 -*-\ndef f(x: int): pass\nprint('\xe9', f.__annotations__['x'])\n"
-    )
-    assert Program(str(script)).run().status == 0
-    assert capsys.readouterr().out == "é <class 'int'>\n"
-
-
 @pytest.mark.parametrize(
     ("code", "status", "printed"),
     [("", 0, ""), ("0", 0, ""), ("7", 7, ""), ("None", 0, ""), ("'no data'", 1, "no data\n")],
@@ -127,39 +113,6 @@ def test_an_exception_is_printed_as_python_prints_it(
     assert (ending.status, repr(ending.error)) == (1, "ValueError('outer')")
     expected = [line for line in python.stderr.splitlines() if "<frozen runpy>" not in line]
     assert capsys.readouterr().err.splitlines() == expected
-
-
-def test_a_traceback_keeps_a_folder_whose_name_begins_with_vramlab(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    beside = f"{Path(vramlab.__file__).parent}_mine/net.py"
-    text = f"exec(compile('1 / 0', {beside!r}, 'exec'))"
-    assert Program(write(tmp_path, "train.py", text)).run().status == 1
-    assert f'  File "{beside}", line 1, in <module>' in capsys.readouterr().err.splitlines()
-
-
-def test_a_hook_for_exceptions_may_leave(tmp_path: Path) -> None:
-    text = "import sys\nsys.excepthook = lambda *_: sys.exit(7)\n1 / 0\n"
-    before = sys.excepthook
-    try:
-        ending = Program(write(tmp_path, "leave.py", text)).run()
-    finally:
-        sys.excepthook = before
-    assert (ending.status, repr(ending.error)) == (7, "ZeroDivisionError('division by zero')")
-
-
-def test_a_hook_that_fails_is_told_as_python_tells_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "import sys\ndef hook(*_):\n    {}['key']\nsys.excepthook = hook\n1 / 0\n"
-    script = write(tmp_path, "fail.py", text)
-    python = subprocess.run([sys.executable, script], capture_output=True, text=True)
-    before = sys.excepthook
-    try:
-        assert Program(script).run().status == python.returncode == 1
-    finally:
-        sys.excepthook = before
-    assert capsys.readouterr().err == python.stderr
 
 
 def test_an_interrupted_program_ends_as_shells_expect(
@@ -232,17 +185,3 @@ def test_waiting_for_threads_can_be_stopped(tmp_path: Path) -> None:
         timeout=50,
     )
     assert "Stopped after the requested time (--seconds)" in ran.stderr
-
-
-def test_what_was_stopped_is_not_stopped_again(tmp_path: Path) -> None:
-    """On a busy machine the report begins late; the thread looks every fifth of a second."""
-
-    class Late(Program):
-        def run(self) -> Ending:
-            ending = super().run()
-            time.sleep(1)
-            return ending
-
-    path = write(tmp_path, "forever.py", "import time\ntime.sleep(60)\n")
-    with Overseer(lambda ending: None, lambda: "", sys.stderr, seconds=0) as overseer:
-        assert overseer.run(Late(path)).stopped_by == "--seconds"

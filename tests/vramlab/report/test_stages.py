@@ -9,7 +9,6 @@ import torch
 
 import vramlab
 from vramlab.report.evidence.stages import StagePeaks, StageUse, watching
-from vramlab.report.showing.stage_text import stage_advice, stage_lines
 from vramlab.units import MIB
 
 
@@ -78,33 +77,8 @@ def test_an_error_is_told_and_goes_on() -> None:
     assert not watching
 
 
-def test_where_nobody_watches_a_name_does_nothing() -> None:
-    with vramlab.stage("training step"):
-        assert not watching
-
-
 def test_a_stage_that_goes_on_counts_as_it_is() -> None:
     peaks = StagePeaks()
     peaks.begin("saving", 10)
     peaks.note(30)
     assert peaks.uses() == (StageUse("saving", 1, 10, 30, 10),)
-
-
-@pytest.mark.parametrize(
-    ("stages", "advice"),
-    [
-        (
-            [StageUse("evaluation", 1, 10, 90, 10), StageUse("training step", 1, 10, 80, 10)],
-            "logits",
-        ),
-        ([StageUse("evaluation", 1, 10, 70, 10), StageUse("training step", 1, 10, 80, 10)], ""),
-        ([StageUse("saving", 1, 50, 90, 50)], "torch.distributed.checkpoint"),
-        ([StageUse("saving", 1, 50, 51, 50)], ""),
-        ([StageUse("loading", 1, 0, 90, 50)], "mmap=True"),
-    ],
-)
-def test_advice_is_given_where_a_stage_needs_much(stages: list[StageUse], advice: str) -> None:
-    said = list(stage_advice(stages))
-    assert bool(said) == bool(advice)
-    assert all(advice in line for line in said)
-    assert len(list(stage_lines(stages))) == 1 + len(stages) + len(said)

@@ -10,7 +10,7 @@ import torch
 
 import vramlab
 from vramlab.report.showing.terminal import as_terminal_text
-from vramlab.report.showing.text import as_text, memory_rows
+from vramlab.report.showing.text import memory_rows
 from vramlab.report.summary import Summary
 from vramlab.units import MIB
 from vramlab.viz.colors import CATEGORY_COLORS, Category
@@ -78,20 +78,6 @@ def test_the_bar_has_every_part_in_its_colour_and_to_scale(
     assert words.strip() == "parameters"
     assert _hex(parts[1][0]) == CATEGORY_COLORS[Category.INPUTS]
     assert len(parts[1][1]) == 1  # it is there, however small
-
-
-def test_it_says_what_a_log_says(summary: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = _CODES.sub("", shown(summary, 120, monkeypatch))
-    words = set(re.findall(r"[\w.,%:/]+", as_text(summary)))
-    assert words - set(re.findall(r"[\w.,%:/]+", text)) == set()
-
-
-def test_a_log_gets_no_colours() -> None:
-    told = io.StringIO()
-    with vramlab.track("T4", stream=told):
-        torch.ones(9, device="cuda")
-    assert "\x1b" not in told.getvalue()
 
 
 def _hex(color: str) -> str:

@@ -137,19 +137,6 @@ def test_values_that_decide_stand_in_the_first_line(
     assert ".py:" in first.partition(", because ")[2]
 
 
-def test_what_is_counted_as_the_most_is_at_most(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = report(tmp_path, "chosen = model(x).nonzero()")
-    assert (told["outcome"], told["fits"]) == ("at most", True)
-    assert told["reasons"][0]["at_most"] is True
-    assert "\nat most " in capsys.readouterr().err
-    # 2 numbers of 8 B for each of 16 Gi elements are more than a T4 has; fewer may be chosen
-    told = report(tmp_path, "y = torch.empty(2**31, device='cuda', dtype=torch.bool).nonzero()")
-    assert (told["outcome"], told["fits"]) == ("may not fit", None)
-    assert "\nmay NOT fit: out of memory on cuda:0 at " in capsys.readouterr().err
-
-
 def test_kernels_that_were_not_read_count_by_their_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,12 +196,6 @@ def test_convolutions_that_nobody_knows_change_the_verdict(
     told = report(tmp_path, text, head="import torch\n")
     assert told["outcome"] == "at least"
     assert "1 convolution" in told["reasons"][0]["text"]
-
-
-def test_lbfgs_keeps_what_values_say(tmp_path: Path) -> None:
-    text = "opt = torch.optim.LBFGS(model.parameters())\nopt.step(lambda: step())"
-    told = report(tmp_path, text.replace("step())", "model(x).sum())"))
-    assert "LBFGS" in told["reasons"][0]["text"]
 
 
 @pytest.mark.parametrize(("momentum", "outcome"), [(0.9, "at least"), (0, "fits")])

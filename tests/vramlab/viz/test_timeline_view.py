@@ -12,7 +12,7 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.measure import Category, Timeline, record_timeline
 from vramlab.units import MIB
-from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock, timeline_view
+from vramlab.viz import timeline_view
 from vramlab.viz.recorded import view_of
 
 
@@ -81,30 +81,3 @@ def test_the_largest_blocks_are_listed_and_the_others_added_up(
     assert len(sizes) > 2
     assert sorted((block[3] for block in data["blocks"]), reverse=True) == sizes[:2]
     assert curves(data) == list(timeline.allocated_bytes)
-
-
-def test_words_say_the_peak_and_what_it_consists_of() -> None:
-    view = TimelineView(
-        "Two blocks",
-        3,
-        (
-            ViewBlock(Category.PARAMETERS, "w", "", 4 * MIB, 0, 4),
-            ViewBlock(Category.ACTIVATIONS, "", "", 8 * MIB, 2, 3),
-        ),
-    )
-    assert view.describe() == (
-        "Two blocks, over 3 allocator events and 2 blocks: allocated bytes peak at 12 MiB at event "
-        "2 (parameters 4 MiB, activations 8 MiB), and end at 4 MiB."
-    )
-
-
-def test_a_timeline_without_blocks_is_one() -> None:
-    view = TimelineView("Nothing", 0, ())
-    assert view.describe().endswith(
-        "allocated bytes peak at 0 B at event 0 (nothing), and end at 0 B."
-    )
-    assert view.to_dict()["blocks"] == []
-
-
-def test_every_category_has_a_colour() -> None:
-    assert list(CATEGORY_COLORS) == list(Category)
