@@ -28,9 +28,17 @@ def environment(build: Build) -> dict[str, str]:
     """Return the environment variables with which Python finds a build's PyTorch.
 
     There is no GPU: the stub libraries only have GPUs that an environment variable describes.
+    Without one, NVML's library would not initialize, and PyTorch 2.11 warns of that again and again.
+    As on any machine without a driver, there is no such library.
     """
+    no_driver = build.folder / "no-driver"
+    no_driver.mkdir(exist_ok=True)
+    for library in build.libraries.glob("*.so*"):
+        link = no_driver / library.name
+        if not library.name.startswith("libnvidia-ml") and not link.is_symlink():
+            link.symlink_to(library)
     folders = [str(ROOT), str(build.site), str(build.preloads), os.environ.get("PYTHONPATH", "")]
-    libraries = [str(build.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+    libraries = [str(no_driver), os.environ.get("LD_LIBRARY_PATH", "")]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, folders)),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,3 +36,6 @@ def test_it_runs_and_has_no_gpu_but_a_virtual_one(build: Build) -> None:
     done = subprocess.run(words, env=environment(build), capture_output=True, text=True)
     # 4000 bytes in blocks of 512
     assert done.stdout.split() == [build.torch_version, "0", "4096"], done.stderr
+    libraries = Path(environment(build)["LD_LIBRARY_PATH"].split(":")[0])
+    assert (libraries / "libcuda.so.1").exists()
+    assert not list(libraries.glob("libnvidia-ml*"))  # without a GPU it does not initialize
