@@ -51,8 +51,10 @@ __all__ = [
 ]
 
 
-def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
+def simulate(
+    plan: Plan, stage: int = 0, alloc_conf: str | None = None, steps: int = 2
+) -> Simulation:
     """See `vramlab.planner.simulator.simulate`; imports torch only now."""
     from vramlab.planner import simulator
 
-    return simulator.simulate(plan, stage, alloc_conf)
+    return simulator.simulate(plan, stage, alloc_conf, steps)

@@ -15,8 +15,10 @@ from vramlab.planner.simulation import Simulation
 from vramlab.planner.tracing import gpu_of, peak_of, record_steps
 
 
-def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simulation:
-    """Run two steps of the first rank of a stage on a fresh virtual GPU.
+def simulate(
+    plan: Plan, stage: int = 0, alloc_conf: str | None = None, steps: int = 2
+) -> Simulation:
+    """Run steps of the first rank of a stage on a fresh virtual GPU.
 
     Whatever is attached is left alone.
 
@@ -24,26 +26,28 @@ def simulate(plan: Plan, stage: int = 0, alloc_conf: str | None = None) -> Simul
         plan: what to carry out.
         stage: of the pipeline.
         alloc_conf: of the allocator, as in PYTORCH_CUDA_ALLOC_CONF; if None, the environment's.
+        steps: how many; a third step can take more than the second, if free blocks lie elsewhere.
     """
     with gpu_of(plan, plan.model, alloc_conf):
-        return _two_steps(plan, stage)
+        return _run(plan, stage, steps)
 
 
 def simulate_inside(plan: Plan, stage: int = 0) -> Simulation:
-    """Run them on the GPU of this process, which runs on the native engine.
+    """Run two steps on the GPU of this process, which runs on the native engine.
 
     Args:
         plan: what to carry out.
         stage: of the pipeline.
     """
     with KnownValues():
-        return replace(_two_steps(plan, stage), native_torch=str(torch.__version__))
+        return replace(_run(plan, stage, steps=2), native_torch=str(torch.__version__))
 
 
-def _two_steps(plan: Plan, stage: int) -> Simulation:
+def _run(plan: Plan, stage: int, steps: int) -> Simulation:
     with no_garbage_collection(), first_rank_of(plan, stage) as mesh:
         try:
-            return _measured(stage, record_steps(plan, mesh), torch.cuda.max_memory_reserved())
+            timeline = record_steps(plan, mesh, steps=steps)
+            return _measured(stage, timeline, torch.cuda.max_memory_reserved())
         except torch.OutOfMemoryError as error:
             problem = in_short(error)
         return Simulation(

@@ -80,13 +80,16 @@ def gpu_of(plan: Plan, model: GPUModel, alloc_conf: str | None = None) -> Virtua
     )
 
 
-def record_steps(plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None = None) -> Timeline:
-    """Run two steps on the attached GPU, and record all that is allocated from the model on.
+def record_steps(
+    plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None = None, steps: int = 2
+) -> Timeline:
+    """Run steps on the attached GPU, and record all that is allocated from the model on.
 
     Args:
         plan: what to carry out.
         mesh: of the ranks, if there are several.
         micro_batches: that are done in a step; all if None.
+        steps: how many, at least two.
 
     Raises:
         torch.OutOfMemoryError: the GPU is too small.
@@ -99,7 +102,8 @@ def record_steps(plan: Plan, mesh: DeviceMesh | None, micro_batches: int | None 
         recording.watch(states=training.states())
         gc.collect(0)  # what imports at the first step of a process left in cycles
         recording.stage(_STEP)
-        training.step()
+        for _ in range(steps - 1):
+            training.step()
     return recording.timeline
 
 

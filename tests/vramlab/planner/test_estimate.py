@@ -75,9 +75,9 @@ def plan_of(model: str, options: dict[str, Any]) -> Plan:
     return Plan(MODELS[model], **{"gpu": "A100-40GB", "batch": 8, "sequence": 256, **options})
 
 
-def assert_exact(plan: Plan, stage: int = 0) -> None:
+def assert_exact(plan: Plan, stage: int = 0, steps: int = 2) -> None:
     """The estimate is what the whole step takes, of which all layers have been run."""
-    found, measured = estimate_stage(plan, stage), simulate(plan, stage)
+    found, measured = estimate_stage(plan, stage), simulate(plan, stage, steps=steps)
     assert found.peak_bytes == measured.peak_bytes
     assert found.bytes_by_category == measured.bytes_by_category
 
@@ -85,7 +85,9 @@ def assert_exact(plan: Plan, stage: int = 0) -> None:
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("model", MODELS)
 def test_to_the_byte(model: str, name: str) -> None:
-    assert_exact(plan_of(model, EXACT[name]))
+    # Up to PyTorch 2.11 addresses decide which of two equal blocks is used: GPT's third step finds
+    # one that is 512 KiB larger than its request, and all later steps do.
+    assert_exact(plan_of(model, EXACT[name]), steps=3 if name == "one GPU" else 2)
 
 
 @pytest.mark.parametrize("name", OF_LLAMA)
