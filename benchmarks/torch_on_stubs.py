@@ -28,8 +28,8 @@ def environment(build: Build) -> dict[str, str]:
     """Return the environment variables with which Python finds a build's PyTorch.
 
     There is no GPU: the stub libraries only have GPUs that an environment variable describes.
-    Without one, NVML's library would not initialize, and PyTorch 2.11 warns of that again and again.
-    As on any machine without a driver, there is no such library.
+    Without one, NVML's library cannot initialize, of which PyTorch 2.11 warns wherever it counts
+    GPUs. So, as on any machine without a driver, there is no such library.
     """
     no_driver = build.folder / "no-driver"
     no_driver.mkdir(exist_ok=True)

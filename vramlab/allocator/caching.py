@@ -120,6 +120,13 @@ class CachingAllocator:
         self._settings = settings
         self._divisions = settings.active_roundup_divisions
         self._expandable = settings.expandable_segments
+        # An eighth more than the GPU has leaves room to move pages to.
+        self._expandable_bytes = self.memory.total_bytes * 9 // 8
+        if settings.expandable_segments_reserve is not None:
+            reserve = settings.expandable_segments_reserve
+            if isinstance(reserve, float):
+                reserve = int(min(reserve, 2) * self.memory.total_bytes)
+            self._expandable_bytes = min(reserve, self._expandable_bytes)
         self._large_segment_bytes = settings.large_segment_bytes
         self._max_split_bytes = settings.max_split_size_bytes or _UNLIMITED_BYTES
         self._settle_garbage_collection()
@@ -638,7 +645,12 @@ class CachingAllocator:
             return None
         if self._expandable:
             return self.reserve.expand(
-                pool, stream, block_bytes, self._large_segment_bytes, context
+                pool,
+                stream,
+                block_bytes,
+                self._expandable_bytes,
+                self._large_segment_bytes,
+                context,
             )
         block = self.reserve.add_segment(pool, stream, size_bytes, context)
         if block is not None and size_bytes >= self._max_split_bytes:
@@ -733,6 +745,7 @@ class CachingAllocator:
             allocated_bytes=self.allocated_bytes,
             reserved_bytes=self.reserved_bytes,
             private_free_bytes=self.private_pools.free_bytes(),
+            segment_reserve_bytes=self._expandable_bytes if self._expandable else None,
         )
         return OutOfDeviceMemory(message, requested_bytes=requested_bytes, segment_bytes=size_bytes)
 

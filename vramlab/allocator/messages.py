@@ -18,6 +18,13 @@ _ADVICE = (
     "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
 )
 
+_SEGMENT_RESERVE = (
+    "This allocation exceeds the expandable-segment reserve of {} for this stream, and a single "
+    "allocation cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF "
+    "expandable_segments_reserve or expandable_segments_reserve_by_class (or unset it) so that a "
+    "segment is at least {}."
+)
+
 
 def out_of_memory(
     *,
@@ -28,6 +35,7 @@ def out_of_memory(
     allocated_bytes: int,
     reserved_bytes: int,
     private_free_bytes: int = 0,
+    segment_reserve_bytes: int | None = None,
 ) -> str:
     """Word an out-of-memory error.
 
@@ -41,6 +49,7 @@ def out_of_memory(
         allowed_bytes: the limit that a memory fraction below 1 sets, if any.
         allocated_bytes, reserved_bytes: the allocator's.
         private_free_bytes: the free blocks of private pools, which PyTorch counts as allocated.
+        segment_reserve_bytes: addresses of an expandable segment, if segments are expandable.
     """
     taken_bytes = allocated_bytes + private_free_bytes
     private = (
@@ -49,6 +58,9 @@ def out_of_memory(
         else ""
     )
     allowed = "" if allowed_bytes is None else f"{format_bytes(allowed_bytes)} allowed; "
+    advice = _ADVICE
+    if segment_reserve_bytes is not None and segment_bytes > segment_reserve_bytes:
+        advice = _SEGMENT_RESERVE.format(*map(format_bytes, (segment_reserve_bytes, segment_bytes)))
     return (
         f"CUDA out of memory. Tried to allocate {format_bytes(segment_bytes)}. "
         f"GPU {device} has a total capacity of {format_bytes(memory.total_bytes)} "
@@ -58,5 +70,5 @@ def out_of_memory(
         f"{allowed}"
         f"Of the allocated memory {format_bytes(taken_bytes)} is allocated by PyTorch, {private}"
         f"and {format_bytes(reserved_bytes - taken_bytes)} is reserved by PyTorch but "
-        f"unallocated. {_ADVICE}"
+        f"unallocated. {advice}"
     )

@@ -111,15 +111,25 @@ class Reserve:
             )
 
     def expand(
-        self, pool: BlockPool, stream: int, size_bytes: int, large_page_bytes: int, context: Any
+        self,
+        pool: BlockPool,
+        stream: int,
+        size_bytes: int,
+        segment_bytes: int,
+        large_page_bytes: int,
+        context: Any,
     ) -> Block | None:
         """Map pages until there is a free block of `size_bytes`; returns it, out of the cache.
 
-        None when the driver has not enough; what could be mapped stays, cached.
+        New segments have addresses for `segment_bytes`. None when these or the driver's pages are
+        not enough; what could be mapped stays, cached.
         """
         block = self._lowest_room(pool, stream, size_bytes)
         if block is None:
-            block = self._add_expandable_segment(pool, stream, large_page_bytes)
+            page_bytes = SMALL_SEGMENT_BYTES if pool.is_small else large_page_bytes
+            segment_bytes = round_up(segment_bytes, page_bytes)
+            if size_bytes <= segment_bytes:
+                block = self._add_expandable_segment(pool, stream, segment_bytes, page_bytes)
         if block is None:
             return None
         if not block.mapped and not self._map(block, min(block.size_bytes, size_bytes), context):
@@ -150,12 +160,8 @@ class Reserve:
         return None
 
     def _add_expandable_segment(
-        self, pool: BlockPool, stream: int, large_page_bytes: int
+        self, pool: BlockPool, stream: int, size_bytes: int, page_bytes: int
     ) -> Block | None:
-        """Reserve addresses for an eighth more than the GPU has, so that there is room to move."""
-        page_bytes = SMALL_SEGMENT_BYTES if pool.is_small else large_page_bytes
-        total_bytes = self.memory.total_bytes
-        size_bytes = round_up(total_bytes + total_bytes // 8, page_bytes)
         address = self.memory.reserve_addresses(size_bytes)
         if address is None:
             return None

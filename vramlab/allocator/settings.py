@@ -1,8 +1,8 @@
 """PYTORCH_CUDA_ALLOC_CONF: what can be set, and what each setting accepts.
 
 Source: `AcceleratorAllocatorConfig::parseArgs` in c10/core/AllocatorConfig.cpp and
-`CUDAAllocatorConfig::parseArgs` in c10/cuda/CUDAAllocatorConfig.cpp, PyTorch 2.13. PyTorch reads
-some malformed texts as something else (`30.7` as 30, `-1` as no limit); here they are errors.
+`CUDAAllocatorConfig::parseArgs` in c10/cuda/CUDAAllocatorConfig.cpp, PyTorch 2.13 and 2.15. PyTorch
+reads some malformed texts as something else (`30.7` as 30, `-1` as no limit); here they are errors.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from vramlab.cuda_rules.sizes import LARGE_SEGMENT_BYTES, OWN_SEGMENT_FROM_BYTES, ROUNDUP_INTERVALS
 from vramlab.errors import AllocatorConfigError
-from vramlab.units import MIB
+from vramlab.units import GIB, MIB
 
 ENVIRONMENT_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Where PyTorch looks, in this order; the first that is set holds, also where it is empty.
@@ -29,7 +30,7 @@ _ITEM = re.compile(r"(?P<key>[^,:\[\]]+):(?P<value>\[[^\[\]]*\]|[^,:\[\]]+)(?:,|
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """Every option of PyTorch 2.13, with PyTorch's defaults.
+    """Every option of PyTorch 2.15, with PyTorch's defaults.
 
     Attributes:
         text: what was parsed last.
@@ -42,6 +43,10 @@ class AllocatorSettings:
         roundup_power2_divisions: for requests from 1 MiB, 2 MiB, ... 32 GiB, into how many steps
             the way to the next power of two is divided; 0 and 1: no such rounding.
         expandable_segments: grow few segments page by page instead of making many.
+        expandable_segments_reserve: addresses of an expandable segment, in bytes or as a fraction
+            of the GPU's memory; None: an eighth more than the GPU has. A larger request fails.
+        expandable_segments_reserve_by_class: the same for streams that C++ code has tagged; no
+            effect on others.
         per_process_memory_fraction: share of the GPU that may be reserved. It counts when an
             allocator is made; afterwards `CachingAllocator.memory_fraction` does.
         throw_on_cudamalloc_oom: refuse at once what is over that share, and keep the cache.
@@ -61,6 +66,8 @@ class AllocatorSettings:
     garbage_collection_threshold: float = 0.0
     roundup_power2_divisions: tuple[int, ...] = (0,) * ROUNDUP_INTERVALS
     expandable_segments: bool = False
+    expandable_segments_reserve: int | float | None = None
+    expandable_segments_reserve_by_class: str = ""
     per_process_memory_fraction: float = 1.0
     throw_on_cudamalloc_oom: bool = False
     backend: str = "native"
@@ -210,6 +217,14 @@ def _memory_fraction(key: str, value: str) -> float:
     return _fraction(key, value, lambda share: 0 <= share <= 1, "from 0 to 1")
 
 
+def _segment_reserve(key: str, value: str) -> int | float:
+    """A fraction such as 0.5, or a size such as 40G. Source: `parseReserveSpec`, PyTorch 2.15."""
+    is_size = value.endswith("G")
+    expected = "more than 0: a fraction of the GPU's memory such as 0.5, or a size such as 40G"
+    number = _fraction(key, value.removesuffix("G"), lambda number: 0 < number < inf, expected)
+    return int(number * GIB) if is_size else number
+
+
 def _backend(key: str, value: str) -> str:
     if value not in ("native", "cudaMallocAsync"):
         raise _bad(key, value, "native or cudaMallocAsync")
@@ -270,6 +285,11 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "garbage_collection_threshold": ("garbage_collection_threshold", _threshold),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
     "expandable_segments": ("expandable_segments", _flag),
+    "expandable_segments_reserve": ("expandable_segments_reserve", _segment_reserve),
+    "expandable_segments_reserve_by_class": (
+        "expandable_segments_reserve_by_class",
+        lambda _, value: value,
+    ),
     "per_process_memory_fraction": ("per_process_memory_fraction", _memory_fraction),
     "throw_on_cudamalloc_oom": ("throw_on_cudamalloc_oom", _flag),
     "backend": ("backend", _backend),

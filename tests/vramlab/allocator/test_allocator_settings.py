@@ -36,6 +36,13 @@ def test_the_defaults_are_pytorchs() -> None:
         ("garbage_collection_threshold:0.8", "garbage_collection_threshold", 0.8),
         ("roundup_power2_divisions:8", "roundup_power2_divisions", (8,) * 16),
         ("expandable_segments:True", "expandable_segments", True),
+        ("expandable_segments_reserve:0.5", "expandable_segments_reserve", 0.5),
+        ("expandable_segments_reserve:1.5G", "expandable_segments_reserve", 1536 * MIB),
+        (
+            "expandable_segments_reserve_by_class:[kv:0.5]",
+            "expandable_segments_reserve_by_class",
+            "[kv:0.5]",
+        ),
         ("per_process_memory_fraction:0.5", "per_process_memory_fraction", 0.5),
         ("throw_on_cudamalloc_oom:True", "throw_on_cudamalloc_oom", True),
         ("backend:cudaMallocAsync", "backend", "cudaMallocAsync"),
@@ -119,6 +126,8 @@ REFUSED_HERE_ONLY = [
     "max_split_size_mb:-1",  # PyTorch: no limit
     "max_split_size_mb:30.7",  # PyTorch: 30
     "max_split_size_mb:30,,expandable_segments:True",
+    "expandable_segments_reserve:0",  # PyTorch 2.15 warns of these two, and ignores them
+    "expandable_segments_reserve:40MB",
     "backend:managed",  # the CUDA part of PyTorch refuses these four, which a CPU build lacks
     "per_process_memory_fraction:2",
     "pinned_num_register_threads:3",
@@ -158,7 +167,12 @@ ACCEPTED = [
     "expandable_segments:False",
 ]
 
-ACCEPTED_SINCE_2_13 = ["pinned_max_round_threshold_mb:0", "pinned_max_cached_size_mb:0"]
+ACCEPTED_SINCE = {
+    "pinned_max_round_threshold_mb:0": "2.13",
+    "pinned_max_cached_size_mb:0": "2.13",
+    "expandable_segments_reserve:40G": "2.15",
+    "expandable_segments_reserve_by_class:[kv:0.5]": "2.15",
+}
 
 
 @pytest.mark.parametrize("text", [*REFUSED, *REFUSED_HERE_ONLY])
@@ -183,10 +197,10 @@ def test_pytorch_refuses_the_same(text: str, torch_settings: object) -> None:
         torch_settings(text)
 
 
-@pytest.mark.parametrize("text", [*ACCEPTED, *ACCEPTED_SINCE_2_13])
+@pytest.mark.parametrize("text", [*ACCEPTED, *ACCEPTED_SINCE])
 def test_pytorch_accepts_the_same(text: str, torch_settings: object) -> None:
     torch = pytest.importorskip("torch")
-    if text in ACCEPTED_SINCE_2_13 and torch.__version__ < torch.torch_version.TorchVersion("2.13"):
+    if torch.__version__ < torch.torch_version.TorchVersion(ACCEPTED_SINCE.get(text, "0")):
         pytest.skip(f"PyTorch {torch.__version__} does not know it yet")
     assert callable(torch_settings)
     torch_settings(text)

@@ -143,3 +143,37 @@ def test_turned_off_again_its_blocks_are_passed_over(growing: CachingAllocator) 
     growing.settings = AllocatorSettings.parse("expandable_segments:True")
     assert growing.malloc(40 * MIB).segment.expandable
     assert growing.reserved_bytes == 80 * MIB
+
+
+def test_a_smaller_reserve_makes_more_segments(make_allocator: MakeAllocator) -> None:
+    settings = "expandable_segments:True,expandable_segments_reserve:0.15G"
+    allocator = make_allocator(settings, total_bytes=GIB)
+    # 0.15 GiB are 153.6 MiB, in pages of 20: each segment has addresses for 160 MiB.
+    for size_bytes in (153 * MIB, 160 * MIB):
+        allocator.malloc(size_bytes)
+    assert [segment["total_size"] for segment in segments(allocator)] == [160 * MIB, 160 * MIB]
+    # The message of PyTorch 2.15.0 on the native engine, where the same requests pass and fail.
+    with pytest.raises(OutOfDeviceMemory) as caught:
+        allocator.malloc(161 * MIB)
+    assert (
+        "Tried to allocate 162.00 MiB. GPU 0 has a total capacity of 1024.00 MiB of which "
+        "704.00 MiB is free."
+    ) in str(caught.value)
+    assert str(caught.value).endswith(
+        "unallocated. This allocation exceeds the expandable-segment reserve of 153.60 MiB for "
+        "this stream, and a single allocation cannot span expandable segments. Raise "
+        "PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or "
+        "expandable_segments_reserve_by_class (or unset it) so that a segment is at least "
+        "162.00 MiB."
+    )
+    assert allocator.reserved_bytes == 320 * MIB
+
+
+@pytest.mark.parametrize("reserve", ["2", "1e20G"])
+def test_a_larger_reserve_than_the_gpu_has_changes_nothing(
+    make_allocator: MakeAllocator, reserve: str
+) -> None:
+    settings = f"expandable_segments:True,expandable_segments_reserve:{reserve}"
+    allocator = make_allocator(settings, total_bytes=GIB)
+    # An eighth more than the GPU has is 1152 MiB, in pages of 20.
+    assert allocator.malloc(30 * MIB).segment.size_bytes == 1160 * MIB
