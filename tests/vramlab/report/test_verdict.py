@@ -153,6 +153,22 @@ def test_kernels_that_were_not_read_count_by_their_size(
     assert "linalg.svd" in capsys.readouterr().err
 
 
+def test_kernels_that_a_handler_models_are_read(tmp_path: Path) -> None:
+    """Packing, cells and CTC's gradient, which have no rule."""
+    text = """
+from torch.nn.utils.rnn import pack_padded_sequence
+x = torch.randn(50, 16, 64, device="cuda", requires_grad=True)
+packed = pack_padded_sequence(x, torch.arange(50, 34, -1)).data
+hidden, _ = torch.nn.LSTMCell(64, 64).cuda()(packed)
+scores = torch.randn(50, 16, 20, device="cuda", requires_grad=True).log_softmax(-1)
+targets = torch.ones(16, 10, dtype=torch.long).cuda()
+lengths = torch.full((16,), 50), torch.full((16,), 10)
+(torch.nn.functional.ctc_loss(scores, targets, *lengths) + hidden.sum()).backward()
+"""
+    told = report(tmp_path, text, head="import torch")
+    assert (told["outcome"], told["reasons"]) == ("fits", [])
+
+
 @pytest.mark.parametrize(("size", "outcome"), [(512, "at least"), (2, "fits")])
 def test_operators_that_are_not_confirmed_are_named(
     size: int,

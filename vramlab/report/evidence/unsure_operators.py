@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from vramlab.gpu.core.observers import Observer
+from vramlab.gpu.core.op_table import OPS
 from vramlab.gpu.core.storage_record import record_of
 from vramlab.gpu.core.tensors import tensors_in
 from vramlab.gpu.torch_internals import OpOverload
@@ -66,7 +67,9 @@ class UnsureOperators(Observer):
         if (line := unconfirmed(func)) is not None:
             self.reasons[line.name] = line.reason
             return line.name
-        if classify(func).name != "UNREVIEWED":
+        spec = OPS[func]
+        allocates_itself = spec.handler is not None and spec.make_outputs is None
+        if allocates_itself or classify(func).name != "UNREVIEWED":
             return ""
         self.reasons[str(func)] = UNREAD
         return str(func)
