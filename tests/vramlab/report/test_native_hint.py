@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._inductor.exc import TritonMissing
 
 import vramlab
 from vramlab.native.report import Kind, SubstituteCall
@@ -33,6 +34,9 @@ def test_parameters_that_change_themselves_are_for_the_native_engine() -> None:
 def test_triton_comes_with_the_native_engine() -> None:
     missing = ModuleNotFoundError("No module named 'triton'", name="triton")
     assert "`vramlab native setup --triton`" in (native_hint(missing) or "")
+    error = RuntimeError("the compiler failed")
+    error.__cause__ = TritonMissing(None)
+    assert "`vramlab native setup --triton`" in (native_hint(error) or "")
 
 
 @pytest.mark.parametrize(

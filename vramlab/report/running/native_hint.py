@@ -14,10 +14,15 @@ _SETUP = "`vramlab native setup --triton`, then `vramlab run --engine native`"
 def native_hint(error: BaseException | None) -> str | None:
     """Return a hint for a program that needs the native engine; None for other errors.
 
-    There are two cases: kernels written in Triton, which PyTorch's CPU build does not include; and
-    parameter subclasses such as bitsandbytes' 4-bit weights, which change their type when
-    `module.cuda()` moves them.
+    There are three cases: kernels written in Triton, which PyTorch's CPU build does not include;
+    torch.compile on a native engine without Triton; and parameter subclasses such as bitsandbytes'
+    4-bit weights, which change their type when `module.cuda()` moves them.
     """
+    if any(type(cause).__name__ == "TritonMissing" for cause in _chain(error)):
+        return (
+            "The native engine needs Triton for torch.compile: run `vramlab native setup "
+            "--triton`, or use --engine portable, which runs the program uncompiled."
+        )
     if isinstance(error, ModuleNotFoundError) and error.name == "triton":
         return f"The program needs Triton, which works on the native engine: run {_SETUP}."
     if isinstance(error, RuntimeError) and "Couldn't swap" in str(error):
