@@ -22,6 +22,7 @@ import torch
 from vramlab.gpu.core.op_table import OPS
 from vramlab.gpu.core.values.shadows import UNKNOWN, Shadows, Unknown
 from vramlab.gpu.core.values.value_policy import ValuePolicy
+from vramlab.gpu.ops.values import PADDING
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     OpOverload,
@@ -95,6 +96,9 @@ Repeat.h) in cuda, SparseCUDATensor.cu in sparse/cuda, of aten/src/ATen/native, 
 _OF_SPARSE = frozenset({"_coalesce"})
 """Those whose operand is a sparse tensor."""
 
+LEFT_ALIGNED = "_nested_tensor_from_mask_left_aligned"
+"""Op that reads whether padding can be cut off; it stays, as on the portable engine."""
+
 FOLLOWED = ("max", "min", "eq.Scalar")
 """Ops that C++ calls to read their result, as `one_hot` and the gradient of `prod` do."""
 
@@ -122,7 +126,7 @@ class CountingKernels:
         """Let these kernels be the GPU's, in all threads."""
         library: Any = torch.library.Library("aten", "IMPL")
         try:
-            for name in (*READS, *FOLLOWED, "_local_scalar_dense"):
+            for name in (*READS, *FOLLOWED, LEFT_ALIGNED, "_local_scalar_dense"):
                 (func,) = overloads(f"aten.{name}" if "." in name else f"aten.{name}.default")
                 key = "SparseCUDA" if name in _OF_SPARSE else "CUDA"
                 if (kernel := kernel_on_cuda(func, key)) is None:
@@ -148,6 +152,9 @@ class CountingKernels:
 
         def python_kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             with DisableTorchFunction():  # in a backward pass there is a function mode
+                if name == LEFT_ALIGNED:
+                    self._policy.assume_all(PADDING, args[1])
+                    return self._answering([0], kernel, keys, args, kwargs)
                 if numbers is None:
                     return run(func, kernel, keys, args, kwargs)
                 return self._count(func, kernel, numbers, keys, args, kwargs)
@@ -171,15 +178,21 @@ class CountingKernels:
             self._policy.assume_all(f"{spec.base_name.lstrip('_')}()", args[0])
             largest = spec.make_outputs(*on_meta, **kwargs)
             read = numbers(largest if len(largest) > 1 else largest[0], on_meta)
-        with self.passing():
-            self._read_next(read)
-            try:
-                result = kernel.call_boxed(keys, *args, **kwargs)
-            finally:
-                self._read_next([])
+        result = self._answering(read, kernel, keys, args, kwargs)
         if truth is not UNKNOWN:
             self._shadows.learn_all(result, truth)
         return result
+
+    def _answering(
+        self, numbers: Sequence[int], kernel: Any, keys: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Run a kernel that reads these numbers of the GPU."""
+        with self.passing():
+            self._read_next(numbers)
+            try:
+                return kernel.call_boxed(keys, *args, **kwargs)
+            finally:
+                self._read_next([])
 
     def _readable(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return a tensor on the host where it is known; of a sparse one the places are enough."""

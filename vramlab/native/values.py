@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, wraps
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -30,6 +30,7 @@ from vramlab.gpu.core.tensors import outputs_of, tensors_in
 from vramlab.gpu.core.values.read_places import ReadPlaces
 from vramlab.gpu.core.values.shadows import (
     DECIDING,
+    MOST_BYTES,
     OVERWRITING,
     UNKNOWN,
     WRITING_PLACES,
@@ -38,6 +39,7 @@ from vramlab.gpu.core.values.shadows import (
     no_grad,
 )
 from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber, likely_equal
+from vramlab.gpu.stand_ins.function_modes import hide_from_layers
 from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN_VALUE, pass_for_finite
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
@@ -75,6 +77,8 @@ _FILLS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
     "new_full": lambda args, kwargs: args[2] if len(args) > 2 else kwargs["fill_value"],
 }
 """Factories, and from their arguments what they fill a tensor with."""
+_WRITES = ("copy_", "__setitem__")
+"""Functions that write one tensor into another, or a part of it."""
 _READS = frozenset({"item", "tolist", "__float__"})
 _TRUTHS = frozenset({"equal", "allclose"})
 
@@ -186,6 +190,7 @@ class KnownValues(TorchFunctionMode):
             patches = Patches()
             undo.callback(patches.undo)
             pass_for_finite(patches)
+            hide_from_layers(patches, KnownValues)
             if torch.distributed.is_available():
                 verify = Replaced.VERIFY_PARAMS
                 patches.set(*verify.at, self._reading_memory(verify.value()))
@@ -347,8 +352,9 @@ class KnownValues(TorchFunctionMode):
             if _version(tensor) != version or (tensor.is_inference() and _changes(name, kwargs)):
                 shadows.set_shadow(tensor, shadow)
                 changed.append(tensor)
-        is_counter = len(changed) == 1 and changed[0] is args[0] is result and is_plain
-        if is_counter and not kwargs and not _is_random(name) and shadows.count_on(func, args):
+        is_counter = len(changed) == 1 and changed[0] is result and is_plain and not kwargs
+        is_counter = is_counter and args[0] is result and not _is_random(name)
+        if is_counter and shadows.count_on(func, args):
             return result
         if changed or name == "__setitem__" or isinstance(result, torch.Tensor | tuple | list):
             with DisableTorchFunction(), no_grad():
@@ -380,7 +386,7 @@ class KnownValues(TorchFunctionMode):
         """
         shadows = self._shadows
         may_overwrite = name in OVERWRITING or name in WRITING_PLACES
-        if may_overwrite and not changed and given and given[0] is args[0]:
+        if may_overwrite and not changed and given and args and given[0] is args[0]:
             changed.append(given[0])
             known_count += 1
         elif isinstance(out := kwargs.get("out"), torch.Tensor) and shadows.shadow_of(out) is None:
@@ -393,7 +399,9 @@ class KnownValues(TorchFunctionMode):
             value = _FILLS[name](args, kwargs)
             self._fill(result, value.item() if isinstance(value, torch.Tensor) else value)
         elif name in _CONVERTS:
-            self._convert(args[0], result)
+            self._convert(name, args[0], result)
+        elif name in _WRITES and given and given[0] is args[-1] and args[0].device == _CPU:
+            self._bring(name, given[0], args[0], args[1] if len(args) > 2 else ...)
         elif known_count < len(given):
             for tensor in changed:
                 shadows.forget(tensor)
@@ -421,18 +429,34 @@ class KnownValues(TorchFunctionMode):
         storage = storage_id(tensor.untyped_storage())
         return all(storage_id(each.untyped_storage()) != storage for each in given)
 
-    def _convert(self, source: torch.Tensor, result: torch.Tensor) -> None:
+    def _convert(self, name: str, source: torch.Tensor, result: torch.Tensor) -> None:
         """Note what a tensor of another dtype or device holds."""
         if not isinstance(result, torch.Tensor) or result is source:
             return
         shadows = self._shadows
         values = shadows.known(source) if shadows.is_followed(source) else source.detach()
-        if values is None or result.layout is not torch.strided:
+        if result.layout is not torch.strided:
             return
         if shadows.is_followed(result):
-            shadows.learn(result, values)
-        elif result.device.type == "cpu" and source.is_cuda:
-            result.detach().copy_(values)
+            if values is not None:
+                shadows.learn(result, values)
+        elif result.device.type == "cpu" and shadows.is_followed(source):
+            self._bring(name, source, result)
+
+    def _bring(
+        self, name: str, source: torch.Tensor, target: torch.Tensor, place: Any = ...
+    ) -> None:
+        """Give a host tensor what a GPU tensor holds, since no kernel has written it there.
+
+        What is not known is left as it was copied if its storage is larger than a shadow: it may
+        have come from the host.
+        """
+        value: Any = self._shadows.known(source)
+        if value is None and source.untyped_storage().nbytes() <= MOST_BYTES:
+            read = self.policy.read if source.numel() == 1 else self.policy.read_array
+            value = read(f"{name.removeprefix('__').removesuffix('__')}()", source)
+        if value is not None:
+            target[place] = value
 
     def _read(
         self,
@@ -471,9 +495,9 @@ class KnownValues(TorchFunctionMode):
         truth = shadows.follow(func, name, args, kwargs, result)
         if truth is not UNKNOWN:
             return bool(truth)
-        if args[0].shape != args[1].shape:
+        left, right = islice(tensors_in(args, kwargs), 2)
+        if left.shape != right.shape:
             return result and name != "equal"
-        left, right = args[:2]
         likely = likely_equal(name, shadows.known(left), shadows.known(right), left.dtype)
         return self.policy.truth(f"torch.{name}", likely, left)
 

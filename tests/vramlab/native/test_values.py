@@ -146,6 +146,42 @@ def test_what_is_not_known_is_answered_as_on_the_portable_engine(build: Build) -
     assert run(build, program) == expected
 
 
+def test_what_comes_to_the_host_is_not_what_lies_in_memory(build: Build) -> None:
+    """A freed block holds old bytes; a large storage may hold what was copied to it."""
+    program = """
+    known, data = torch.tensor([1.0, 2.0], device="cuda"), torch.arange(2.0**15)
+    large = data.cuda()
+    old = torch.full((4,), 7.0, device="cuda").mul_(2)
+    del old
+    x = torch.rand(4, device="cuda")
+    host, part, one = torch.ones(4), torch.ones(4), torch.ones(4)
+    host.copy_(x)
+    part[1:3] = x[:2]
+    one[0] = x.sum()
+    answer = [each.tolist() for each in (x.cpu(), x.to("cpu"), host, part, known.cpu())]
+    answer += [str(one.tolist()), str(x[0].cpu().item()), torch.equal(large.cpu(), data)]
+    answer.append(sorted(what for what, _ in values.reads))
+    """
+    zeros = [0.0] * 4
+    assert run(build, program) == [
+        *(zeros, zeros, zeros, [1.0, 0.0, 0.0, 1.0], [1.0, 2.0]),
+        *("[nan, 1.0, 1.0, 1.0]", "nan", True),
+        ["copy_()", "cpu()", "cpu()", "setitem()", "setitem()", "to()"],  # by line
+    ]
+
+
+def test_functions_take_operands_by_keyword(build: Build) -> None:
+    """As torch.nn.init passes them on: of a weight that was filled, nothing is known then."""
+    program = """
+    weight = torch.ones(3, device="cuda")
+    torch.nn.init.normal_(weight, 0.0, 0.02)
+    answer = [str(weight.tolist()[0]), torch.full_like(input=weight, fill_value=2.0).tolist()]
+    torch.nn.init.constant_(weight, 3.0)
+    answer += [torch.equal(input=weight, other=weight + 1)]
+    """
+    assert run(build, program) == ["nan", [2.0] * 3, True]
+
+
 def test_what_cpp_changes_is_not_known_any_more(build: Build) -> None:
     """Gradients that the engine adds up, and an error on the host, which no program sees."""
     program = """
@@ -198,6 +234,31 @@ def test_branches_of_transformers_are_those_of_the_portable_engine(
         expected = peaks_by_positions()
     assert len(set(expected)) > 1
     assert run(build, program) == [expected, 0]
+
+
+def peak_of_encoder() -> int:
+    """What an encoder takes in evaluation, where PyTorch has a path without gradients."""
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 256, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 1).cuda().eval()
+    x = torch.zeros(8, 100, 64, device="cuda")
+    padding = torch.zeros(8, 100, dtype=torch.bool)
+    padding[1:, 60:] = True
+    with torch.no_grad():
+        encoder(x, src_key_padding_mask=padding.cuda())
+    return torch.cuda.max_memory_allocated()
+
+
+def test_encoders_take_their_fast_path(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function mode alone would make them take the slow one; padding is not cut off."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:1")
+    program = """
+    from tests.vramlab.native.test_values import peak_of_encoder
+    answer = [peak_of_encoder(), *(what for what, _ in values.reads)]
+    """
+    with VirtualGPU("H200", on_value="nan"):
+        expected = peak_of_encoder()
+    note = "shape of nn.TransformerEncoder with padding (as if all were chosen)"
+    assert run(build, program) == [expected, note]
 
 
 def test_a_storage_is_found_from_any_view_of_it(build: Build) -> None:
