@@ -106,6 +106,12 @@ PLAIN = (
     "aten.randn_like",
     "aten.randint",
     "aten.randint_like",
+    # views in place
+    "aten.as_strided_",
+    "aten.squeeze_",
+    "aten.t_",
+    "aten.transpose_",
+    "aten.unsqueeze_",
     # copies and fills
     "aten.clone",
     "aten.copy_",

@@ -80,11 +80,12 @@ _FILLS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {
 _WRITES = ("copy_", "__setitem__")
 """Functions that write one tensor into another, or a part of it."""
 _READS = frozenset({"item", "tolist", "__float__"})
+_SHOWS = frozenset({"__repr__", "__format__"})
 _TRUTHS = frozenset({"equal", "allclose"})
 
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 _SPECIAL = frozenset(
-    {*_READS, *_TRUTHS, *_CONVERTS, *_FILLS, *HEALTHY, *OVERWRITING, *DECIDING, _UNSCALE}
+    {*_READS, *_SHOWS, *_TRUTHS, *_CONVERTS, *_FILLS, *HEALTHY, *OVERWRITING, *DECIDING, _UNSCALE}
     | WRITING_PLACES
     | {"__and__", "__or__", "__iand__", "__ior__"}
 )
@@ -332,6 +333,9 @@ class KnownValues(TorchFunctionMode):
             if not shadows.is_followed(args[0]):
                 return func(*args, **kwargs)
             return self._read(func, name, args, kwargs)
+        elif name in _SHOWS:
+            with self._counting.showing():
+                return func(*args, **kwargs)
         given: list[torch.Tensor] = []
         known: list[tuple[torch.Tensor, Shadow, int]] = []
         for each in tensors_in(args, kwargs):

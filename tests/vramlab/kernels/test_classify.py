@@ -21,6 +21,7 @@ aten = torch.ops.aten
         (aten.add.out, Knowledge.PLAIN),
         (aten.view.default, Knowledge.PLAIN),  # shares its argument's storage
         (aten.split.Tensor, Knowledge.PLAIN),
+        (aten.transpose_.default, Knowledge.PLAIN),  # a view in place
         (aten.empty.memory_format, Knowledge.PLAIN),  # listed
         (aten.index_copy_.default, Knowledge.PLAIN),
         (aten._foreach_add_.List, Knowledge.PLAIN),

@@ -170,6 +170,15 @@ def test_what_comes_to_the_host_is_not_what_lies_in_memory(build: Build) -> None
     ]
 
 
+def test_what_is_printed_chooses_nothing(build: Build) -> None:
+    """PyTorch selects elements that are not 0, to find how wide they are."""
+    program = """
+    text = repr(torch.rand(4, device="cuda"))
+    answer = [text.startswith("tensor("), [what for what, _ in values.reads if "shape" in what]]
+    """
+    assert run(build, program) == [True, []]
+
+
 def test_functions_take_operands_by_keyword(build: Build) -> None:
     """As torch.nn.init passes them on: of a weight that was filled, nothing is known then."""
     program = """

@@ -25,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ON_ALL_DEVICES = (
     "aten._euclidean_dist.default",
+    "aten._is_all_true.default",
+    "aten._is_any_true.default",
     "aten._trilinear.default",
     "aten._unsafe_masked_index.default",
     "aten._unsafe_masked_index_put_accumulate.default",

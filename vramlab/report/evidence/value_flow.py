@@ -64,6 +64,8 @@ _BY_SHAPE = {
     "nbytes",
     "is_cuda",
     "stride",
+    "data_ptr",
+    "untyped_storage",
 }
 """What a tensor says of itself without its values."""
 
