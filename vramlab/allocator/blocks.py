@@ -116,6 +116,14 @@ class Block:
         if after is not None:
             after.previous = self
 
+    def cut(self, address: int) -> Block:
+        """Split off and return what lies from an address on. Both are out of the cache."""
+        rest = Block(address, self.address + self.size_bytes - address, self.segment)
+        rest.mapped = self.mapped
+        rest.put_between(self, self.next)
+        self.size_bytes = address - self.address
+        return rest
+
     def __repr__(self) -> str:
         state = "allocated" if self.allocated else "free" if self.free else "awaiting free"
         return f"<Block {self.address:#x} {self.size_bytes} bytes, {state}, stream {self.stream}>"

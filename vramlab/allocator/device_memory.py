@@ -30,10 +30,16 @@ class DeviceMemory:
         total_bytes: what `cudaMemGetInfo` calls total.
         used_by_others_bytes: what other processes hold.
         ordinal: which GPU of the machine this is. It only decides the addresses.
+        addresses: other addresses than those of that GPU.
     """
 
     def __init__(
-        self, total_bytes: int, used_by_others_bytes: int = 0, *, ordinal: int = 0
+        self,
+        total_bytes: int,
+        used_by_others_bytes: int = 0,
+        *,
+        ordinal: int = 0,
+        addresses: AddressSpace | None = None,
     ) -> None:
         if not 0 <= used_by_others_bytes <= total_bytes:
             raise ValueError(
@@ -43,7 +49,7 @@ class DeviceMemory:
         self._used_by_others_bytes = used_by_others_bytes
         self._context_bytes = 0
         self._physical_bytes = 0
-        self._addresses = AddressSpace((ordinal + 1) * WINDOW_BYTES, WINDOW_BYTES)
+        self._addresses = addresses or AddressSpace((ordinal + 1) * WINDOW_BYTES, WINDOW_BYTES)
 
     @property
     def used_by_process_bytes(self) -> int:

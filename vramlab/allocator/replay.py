@@ -9,7 +9,7 @@ requests.play(CachingAllocator(DeviceMemory(GIB), settings))    # whether all we
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from vramlab.allocator.blocks import Block
 from vramlab.allocator.caching import CachingAllocator
@@ -27,6 +27,10 @@ SETTINGS = (
 """Allocator settings worth trying, as PYTORCH_CUDA_ALLOC_CONF takes them; '' is the default."""
 
 
+_EMPTY_CACHE = -(1 << 63)
+"""Stands in the order of requests and frees where the cache is emptied."""
+
+
 class Requests:
     """A program's requests and frees, in their order.
 
@@ -41,7 +45,8 @@ class Requests:
         self.failed_bytes: int | None = None
         self.failed_stream = 0
         self._sizes, self._streams = array("Q"), array("Q")
-        self._order = array("q")  # a request's number, or -1 minus the number of what is freed
+        # A request's number, -1 minus the number of what is freed, or `_EMPTY_CACHE`.
+        self._order = array("q")
         self._pools: dict[int, PoolId] = {}  # of requests for a private pool
 
     def allocate(self, size_bytes: int, stream: int, pool_id: PoolId = DEFAULT_POOL_ID) -> int:
@@ -68,19 +73,31 @@ class Requests:
         """Add the request that could not be served."""
         self.failed_bytes, self.failed_stream = size_bytes, stream
 
-    def play(self, allocator: CachingAllocator, after: Callable[[int], None] | None = None) -> bool:
+    def empty_cache(self) -> None:
+        """Add a call of torch.cuda.empty_cache()."""
+        self._order.append(_EMPTY_CACHE)
+
+    def play(
+        self,
+        allocator: CachingAllocator,
+        after: Callable[[int], None] | None = None,
+        held: Mapping[int, Block] | None = None,
+    ) -> bool:
         """Repeat everything with an allocator; return whether it could serve all requests.
 
         Args:
             allocator: of any settings and size.
             after: called after each request and each free with its number in their order.
+            held: what the allocator has for some of the requests already, by their numbers.
         """
-        blocks: dict[int, Block] = {}
+        blocks: dict[int, Block] = dict(held or {})
         try:
             for place, number in enumerate(self._order):
-                if number < 0:
+                if number == _EMPTY_CACHE:
+                    allocator.empty_cache()
+                elif number < 0:
                     allocator.free(blocks.pop(-1 - number))
-                else:
+                elif held is None or number not in held:
                     blocks[number] = self._serve(number, allocator)
                 if after is not None:
                     after(place)
@@ -97,6 +114,8 @@ class Requests:
         if place == len(self._order):
             return self.failed_bytes or 0
         number = self._order[place]
+        if number == _EMPTY_CACHE:
+            return 0
         return self._sizes[number if number >= 0 else -1 - number]
 
     def _serve(self, number: int, allocator: CachingAllocator) -> Block:

@@ -7,6 +7,7 @@ c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.13.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from vramlab.allocator.blocks import Block, BlockPool, Segment
@@ -146,6 +147,37 @@ class Reserve:
             pool.owner.device_allocs += 1
         return block
 
+    def add_pages(
+        self,
+        pool: BlockPool,
+        stream: int,
+        stretches: Iterable[tuple[int, int]],
+        large_page_bytes: int,
+    ) -> list[Block]:
+        """Make an expandable segment and map stretches of it: (offset, bytes), by offset.
+
+        Returns its blocks, out of the cache; none if the driver has not enough.
+        """
+        block = self._add_expandable_segment(pool, stream, large_page_bytes)
+        found: list[Block] = []
+        for offset, size_bytes in stretches:
+            if block is None:
+                return []
+            start = block.segment.address + offset
+            if start > block.address:
+                pool.remove_unmapped(block)
+                hole, block = block, block.cut(start)
+                pool.add_unmapped(hole)
+                pool.add_unmapped(block)
+            if not self._map(block, size_bytes, None):
+                return []
+            pool.remove(block)
+            if pool.owner is not None:
+                pool.owner.device_allocs += 1
+            found.append(block)
+            block = block.next
+        return found
+
     def _lowest_room(self, pool: BlockPool, stream: int, size_bytes: int) -> Block | None:
         """Return the first of the lowest run of free and unmapped blocks with enough bytes."""
         for block in pool.unmapped_blocks(stream):
@@ -180,13 +212,9 @@ class Reserve:
         if not self.memory.map_pages(mapped_bytes):
             return False
         pool.remove_unmapped(block)
-        block.mapped = True
         if mapped_bytes < block.size_bytes:
-            remaining = Block(address + mapped_bytes, block.size_bytes - mapped_bytes, segment)
-            remaining.mapped = False
-            remaining.put_between(block, block.next)
-            pool.add_unmapped(remaining)
-            block.size_bytes = mapped_bytes
+            pool.add_unmapped(block.cut(address + mapped_bytes))
+        block.mapped = True
         pool.absorb_neighbours(block)
         pool.add(block)
         self._reserved(pool, mapped_bytes)
