@@ -8,7 +8,8 @@ A snapshot says nothing about tensors. What can be told from stacks:
     gradients            backward allocates it, and does not free it
     activations          Python allocates it, and backward frees it; or it stays
     other tensors        what a module did not allocate, and outlives a backward pass: inputs,
-                         parameters that the program creates itself, a list of losses
+                         parameters that the program creates itself, a list of losses; and
+                         outputs of a forward pass that saves nothing
     autocast's copies    of weights, which it keeps until it ends; told by C++ frames
     workspaces           cuBLAS's, by C++ frames or by a size that little else has
     temporaries          what is freed where it was allocated
@@ -30,7 +31,7 @@ from functools import lru_cache
 from typing import Any
 
 from vramlab.cuda_rules.cublas import cublas_workspace_bytes
-from vramlab.explaining.traces import Frames, GPUTrace, Life
+from vramlab.explaining.traces import WITHOUT_PYTHON, Frames, GPUTrace, Life
 
 
 class Category(StrEnum):
@@ -51,6 +52,9 @@ class Category(StrEnum):
 OLDER_LINE = "before the trace"
 """Stands for the line of blocks that nothing recorded."""
 
+NO_LINE = "without a stack"
+"""Stands for the line of blocks in a recording without stacks."""
+
 
 _LIBRARY = re.compile(
     r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]"
@@ -65,6 +69,9 @@ _MODULE = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$")
 _OF_MODULES = re.compile(r"torch[/\\]nn[/\\]modules[/\\]|pytorch_utils\.py$")
 _REPLICAS = re.compile(r"torch[/\\]nn[/\\]parallel[/\\]replicate\.py$")
 _ENGINE = re.compile(r"torch[/\\]autograd[/\\](__init__|graph)\.py$")
+_CHECKPOINT = re.compile(r"torch[/\\]utils[/\\]checkpoint\.py$")
+_SAVING_LINES = 1 / 3
+"""Of the lines of a forward pass, those that keep what they allocate for a backward pass."""
 _WORKSPACE = ("at::cuda::getNewWorkspace", "at::cuda::blas::", "at::cuda::getCUDABlasLtWorkspace")
 _WORKSPACE_BYTES = cublas_workspace_bytes((8, 0), (2, 11))
 """8,519,680 before Hopper. Hopper's 32 MiB is the size of many tensors; its C++ frames tell."""
@@ -93,11 +100,18 @@ def user_frame(frames: Frames) -> Mapping[str, Any] | None:
     return next(own, None)
 
 
+def line_of_block(life: Life) -> str:
+    """Name the line that allocated a block."""
+    return line_of(life.frames) if life.frames or life.born < 0 else NO_LINE
+
+
 def line_of(frames: Frames) -> str:
     """Name the line that allocated something: the user's, or else the innermost of a library."""
     frame = user_frame(frames)
     if frame is None:
         frame = next(filter(is_python, frames), None)
+    if frame is None and frames == WITHOUT_PYTHON:
+        return "backward (a thread without Python)"
     if frame is None:
         node = _autograd_node(frames)
         if node:
@@ -127,12 +141,14 @@ class Phases:
         backward_ends: events with which something else follows a backward pass.
         gradient_bytes: requests that may be gradients of parameters, where a failure ends a
             backward pass; None: no failure did.
+        saves: whether forward passes seem to save tensors for a backward pass.
     """
 
     kept_from: int
     backward: Sequence[bool] = ()
     backward_ends: Sequence[int] = ()
     gradient_bytes: frozenset[int] | None = None
+    saves: bool = True
 
     @classmethod
     def of(cls, gpu: GPUTrace) -> Phases:
@@ -146,7 +162,7 @@ class Phases:
             backward.append(is_backward)
         if not gpu.failures:
             last = max((life.born for life in gpu.lives), default=0)
-            return cls(last, backward, ends)
+            return cls(last, backward, ends, saves=any(backward) or _saves(gpu, last))
         failed = gpu.failures[0]
         sizes = None
         if in_backward(failed.frames):
@@ -155,7 +171,8 @@ class Phases:
                 for life in gpu.alive(failed.event)
                 if life.born < 0 or _is_parameter(life.frames)
             )
-        return cls(failed.event, backward, ends, sizes)
+        saves = any(backward) or _saves(gpu, failed.event)
+        return cls(failed.event, backward, ends, sizes, saves)
 
     def outlives_backward(self, life: Life) -> bool:
         """Return whether a backward pass ends while a block lives."""
@@ -163,6 +180,31 @@ class Phases:
         return first < len(self.backward_ends) and (
             life.freed is None or self.backward_ends[first] <= life.freed
         )
+
+
+def _saves(gpu: GPUTrace, kept_from: int) -> bool:
+    """Guess whether forward passes save tensors, where no backward pass is in the trace.
+
+    With gradients, most lines of a forward pass keep what they allocate; with no_grad(), few do.
+    Checkpointing keeps as little, and its frames tell.
+    """
+    lines: dict[tuple[int, ...], str] = {}  # by stack; '' outside of modules
+    allocating, keeping = set(), set()
+    for life in gpu.lives:
+        if not 0 <= life.born < gpu.moment:
+            continue
+        stack = tuple(map(id, life.frames))
+        if stack not in lines:
+            if any(_is(_CHECKPOINT, str(frame.get("filename", ""))) for frame in life.frames):
+                return True
+            lines[stack] = line_of(life.frames) if _in_module(life.frames) else ""
+        line = lines[stack]
+        allocating.add(line)
+        if (life.freed is None or life.freed > kept_from) and not _is_workspace(life):
+            keeping.add(line)
+    allocating.discard("")
+    keeping.discard("")
+    return len(keeping) >= _SAVING_LINES * len(allocating)
 
 
 def category_of(life: Life, phases: Phases) -> Category:
@@ -196,6 +238,8 @@ def category_of(life: Life, phases: Phases) -> Category:
         is_variable = stays and not any(phases.backward) and _is_top_level(frames)
         if is_variable or phases.outlives_backward(life):
             return Category.OTHER
+    if stays and not phases.saves:
+        return Category.OTHER
     return Category.ACTIVATIONS if stays or backward_frees else Category.TEMPORARIES
 
 
@@ -219,9 +263,12 @@ def _is_in(frames: Frames, functions: tuple[str, ...]) -> bool:
     return any(str(frame.get("name", "")).startswith(functions) for frame in frames)
 
 
-def _in_module(python: Sequence[Mapping[str, Any]]) -> bool:
+def _in_module(python: Frames) -> bool:
     """Whether a module's forward pass allocated it."""
-    return any(_called(frame) == "forward" or _is(_MODULE, frame["filename"]) for frame in python)
+    return any(
+        _called(frame) == "forward" or _is(_MODULE, str(frame.get("filename", "")))
+        for frame in python
+    )
 
 
 def _is_freed_in_backward(life: Life, phases: Phases) -> bool:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vramlab.explaining import whatif
-from vramlab.explaining.categories import Phases, category_of, in_backward, line_of
+from vramlab.explaining.categories import (
+    NO_LINE,
+    OLDER_LINE,
+    Category,
+    Phases,
+    category_of,
+    in_backward,
+    line_of,
+    line_of_block,
+)
+from vramlab.explaining.layout import segments_at
 from vramlab.explaining.remedies import Remedy, remedies
 from vramlab.explaining.shown import LARGEST_LINES, as_html, as_text
 from vramlab.explaining.timelines import drawn
-from vramlab.explaining.traces import GPUTrace, Life, read_gpus, segments_at
+from vramlab.explaining.traces import Failure, GPUTrace, Life, read_gpus
 from vramlab.explaining.unpickling import UnreadableSnapshot, load_snapshot, read_bytes
 from vramlab.explaining.whatif import Outcome
 
@@ -215,7 +225,7 @@ def _explained(gpu: GPUTrace) -> GPUExplanation:
         device=gpu.device,
         events=len(gpu.events),
         moment=moment,
-        failed_line=line_of(failure.frames) if failure else "",
+        failed_line=_line_of_failure(failure) if failure else "",
         request_bytes=failure.request_bytes if failure else 0,
         free_bytes=failure.free_bytes if failure else 0,
         allocated_bytes=gpu.allocated_bytes[moment],
@@ -227,27 +237,45 @@ def _explained(gpu: GPUTrace) -> GPUExplanation:
         released_bytes=sum(retry.released_bytes for retry in gpu.retries),
         settings=gpu.settings,
         categories=_shares((category_of(life, phases), life, "") for life in alive),
-        lines=_shares((line_of(life.frames), life, category_of(life, phases)) for life in alive),
+        lines=_shares((line_of_block(life), life, category_of(life, phases)) for life in alive),
         growing=_growing(gpu),
         pins=_pins(gpu, alive),
         driver_calls=(_count(gpu, "segment_alloc"), _count(gpu, "segment_free")),
         is_limited=failure is not None and failure.is_limited,
     )
-    if any(life.born >= 0 for life in gpu.lives):
+    has_requests = any(life.born >= 0 for life in gpu.lives)
+    if not has_requests:
+        for shares, name in (explained.categories, Category.UNKNOWN), (explained.lines, NO_LINE):
+            _rename_older(shares, f"{name}")
+    if has_requests:
         explained.outcomes = list(whatif.outcomes(gpu))
         explained.remedies = remedies(gpu)
-        recorded = explained.outcomes[0]
-        explained.is_replayed = recorded.reserved_here_bytes == explained.peak_reserved_bytes
-        largest = {share.name for share in explained.lines[:LARGEST_LINES]}
-        left_out = {life.born for life in gpu.lives if line_of(life.frames) in largest} - {-1}
-        if (
-            len(explained.lines) > LARGEST_LINES
-            and explained.outcomes[0].smallest_bytes is not None
-        ):
+        explained.is_replayed = explained.outcomes[0].is_as_recorded
+        inside = [share for share in explained.lines if share.name != OLDER_LINE]
+        largest = {share.name for share in inside[:LARGEST_LINES]}
+        left_out = {life.born for life in gpu.lives if line_of_block(life) in largest} - {-1}
+        if len(inside) > LARGEST_LINES and explained.outcomes[0].smallest_bytes is not None:
             rest = whatif.Replay(gpu, left_out)
             enough_bytes = rest.under(gpu.settings).reserved_bytes
             explained.without_largest_bytes = rest.smallest(gpu.settings, enough_bytes)
     return explained
+
+
+def _line_of_failure(failure: Failure) -> str:
+    return line_of(failure.frames) if failure.frames else NO_LINE
+
+
+def _rename_older(shares: list[Share], name: str) -> None:
+    """Without a trace, nothing is older than it: these blocks have no stack."""
+    old = (OLDER_LINE, f"{Category.OLDER}")
+    shares[:] = [
+        replace(
+            share,
+            name=name if share.name in old else share.name,
+            category=f"{Category.UNKNOWN}" if share.category in old else share.category,
+        )
+        for share in shares
+    ]
 
 
 def _count(gpu: GPUTrace, action: str) -> int:
@@ -261,11 +289,11 @@ def _pins(gpu: GPUTrace, alive: Iterable[Life]) -> list[Pin]:
     held: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for life in alive:
         place = bisect_right(starts, life.address) - 1
-        if place >= 0 and life.address < starts[place] + segments[starts[place]]:
-            held[starts[place]][line_of(life.frames)] += life.size_bytes
+        if place >= 0 and life.address < starts[place] + segments[starts[place]].size_bytes:
+            held[starts[place]][line_of_block(life)] += life.size_bytes
     by_line: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for start, lines in held.items():
-        free_bytes = segments[start] - sum(lines.values())
+        free_bytes = segments[start].size_bytes - sum(lines.values())
         if free_bytes > 0:
             most = max(lines, key=lines.__getitem__)
             by_line[most].append((free_bytes, lines[most]))
@@ -306,7 +334,7 @@ def _growing(gpu: GPUTrace) -> list[Growth]:
         if in_backward(life.frames):
             backward.append(life.born)
         elif life.freed is None:
-            kept[line_of(life.frames), life.size_bytes].append(life.born)
+            kept[line_of_block(life), life.size_bytes].append(life.born)
     found = []
     for (line, size_bytes), born in kept.items():
         steps = len({bisect_left(backward, event) for event in born})

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from vramlab import catalogue
-from vramlab.explaining.categories import OLDER_LINE
+from vramlab.explaining.categories import NO_LINE, OLDER_LINE, Category
 from vramlab.table import Table
 from vramlab.units import GIB, MIB, format_bytes
 
@@ -70,17 +70,20 @@ def _report(explanation: Explanation) -> Iterator[str | Table]:
 
 def _side_by_side(gpus: Sequence[tuple[str, GPUExplanation]]) -> Iterator[str | Table]:
     name, unit = _unit(max(gpu.peak_reserved_bytes for _, gpu in gpus))
+    has_failed = any(gpu.failed_line for _, gpu in gpus)
     rows = tuple(
         (
             who,
             f"{gpu.allocated_bytes / unit:.2f}",
             f"{gpu.peak_reserved_bytes / unit:.2f}",
             f"{gpu.retries}",
-            "ran out of memory" if gpu.failed_line else "",
+            *(["yes" if gpu.failed_line else "no"] if has_failed else []),
         )
         for who, gpu in gpus
     )
-    header = ("GPU", "allocated", "peak reserved", "retries", "")
+    header: tuple[str, ...] = ("GPU", "allocated", "peak reserved", "retries")
+    if has_failed:
+        header += ("ran out of memory",)
     yield Table(f"GPUs side by side ({name})", header, rows)
     sizes = [gpu.allocated_bytes for _, gpu in gpus if gpu.allocated_bytes]
     mean_bytes = sum(sizes) / len(sizes) if sizes else 0
@@ -110,10 +113,12 @@ def _gpu(gpu: GPUExplanation) -> Iterator[str | Table]:
     if not gpu.allocated_bytes:
         return
     name, unit = _unit(gpu.allocated_bytes)
-    yield ""
     header: tuple[str, ...] = ("category", name, "blocks")
-    yield Table("Allocated at that moment", header, _rows(gpu.categories, unit))
-    if [share.name for share in gpu.lines] != [OLDER_LINE]:
+    moment = "at that moment" if gpu.outcomes else "in the end"
+    if [share.name for share in gpu.categories] != [Category.UNKNOWN]:
+        yield ""
+        yield Table(f"Allocated {moment}", header, _rows(gpu.categories, unit))
+    if [share.name for share in gpu.lines] not in ([OLDER_LINE], [NO_LINE]):
         yield ""
         lines = gpu.lines[:LINES_SHOWN]
         header = ("line", name, "blocks", "category")
@@ -206,10 +211,11 @@ def _headline(gpu: GPUExplanation) -> Iterator[str]:
             f"peak reserved: {_gib(gpu.peak_reserved_bytes)}"
         )
     if gpu.retries:
+        calls = "The trace has {} cudaMalloc and {} cudaFree".format(*gpu.driver_calls)
         yield (
             f"  PyTorch released its cache {_times(gpu.retries)} to serve a request "
-            f"({_gib(gpu.released_bytes)} in total); each release waits for the GPU. The trace has "
-            f"{gpu.driver_calls[0]} cudaMalloc and {gpu.driver_calls[1]} cudaFree"
+            f"({_gib(gpu.released_bytes)} in total); each release waits for the GPU"
+            + (f". {calls}" if any(gpu.driver_calls) else "")
         )
     if gpu.older_bytes:
         yield f"  {format_bytes(gpu.older_bytes)} were allocated before the trace began"
@@ -235,7 +241,8 @@ def _settings(gpu: GPUExplanation) -> Iterator[str | Table]:
     if not gpu.is_replayed:
         yield (
             "The table is an estimate: a replay with the recorded setting does not reserve exactly "
-            "what was recorded, because the trace is incomplete or uses private pools."
+            "what was recorded. The file does not say everything about the memory that was in use "
+            "before the trace began, or about private pools."
         )
 
 
@@ -335,7 +342,10 @@ def _smallest_gpu(needed_bytes: int) -> str:
 
 
 def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
-    if gpu.without_largest_bytes is not None:
+    recorded = gpu.outcomes[0].smallest_bytes if gpu.outcomes else None
+    if gpu.without_largest_bytes is None or recorded is None:
+        return
+    if gpu.without_largest_bytes < (1 - _WORTH_NAMING) * recorded:
         yield (
             f"without the blocks of the {LARGEST_LINES} largest lines, "
             f"{_gib(gpu.without_largest_bytes)} would be enough"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vramlab.categories import Category as OurCategory
 from vramlab.explaining import whatif
-from vramlab.explaining.categories import Category, Phases, category_of, line_of
+from vramlab.explaining.categories import Category, Phases, category_of, line_of_block
 from vramlab.explaining.traces import Frames, GPUTrace
 from vramlab.units import short_size
 from vramlab.viz import CATEGORY_COLORS, TimelineView, ViewBlock, timeline_html
@@ -76,7 +76,7 @@ def replayed(gpu: GPUTrace, settings: str) -> Curve:
     """
     levels: list[whatif.Level] = []
     replay = whatif.Replay(gpu)
-    outcome = replay.under(settings, gpu.capacity_bytes, levels)
+    outcome = replay.under(settings, gpu.capacity_bytes, levels.append)
     failed = None if outcome.is_enough else replay.failed_after(len(levels))
     return Curve(tuple(_changes(levels)), failed)
 
@@ -96,21 +96,24 @@ def view(gpu: GPUTrace, curve: Curve, title: str) -> TimelineView:
     phases = Phases.of(gpu)
     count = len(gpu.events)
     # Few stacks allocate all blocks, and a stack takes long to read.
-    lines: dict[tuple[int, ...], str] = {}
+    lines: dict[tuple[bool, tuple[int, ...]], str] = {}
     categories: dict[tuple[object, ...], str] = {}
     blocks = []
     for life in gpu.lives:
         stack = _ids(life.frames)
-        if stack not in lines:
-            lines[stack] = line_of(life.frames)
+        is_older = life.born < 0
+        if (is_older, stack) not in lines:
+            lines[is_older, stack] = line_of_block(life)
         stays = life.freed is None or life.freed > phases.kept_from
         in_backward = life.freed is not None and phases.backward[life.freed]
-        like = (life.born < 0, stack, _ids(life.free_frames), stays, in_backward)
+        like = (is_older, stack, _ids(life.free_frames), stays, in_backward)
         if like not in categories:
             categories[like] = str(category_of(life, phases))
         end = (count if life.freed is None else life.freed) + 1
         blocks.append(
-            ViewBlock(categories[like], "", lines[stack], life.size_bytes, life.born + 1, end)
+            ViewBlock(
+                categories[like], "", lines[is_older, stack], life.size_bytes, life.born + 1, end
+            )
         )
     return TimelineView(
         title=title,

@@ -30,6 +30,10 @@ BLOCK_BYTES = 512
 Frames = Sequence[Mapping[str, Any]]
 """Innermost first, as PyTorch writes them."""
 
+WITHOUT_PYTHON: Frames = ({"filename": "", "line": 0, "name": ""},)
+"""The stack of an event that has none, though others have: on Windows PyTorch records no frames of
+C++, and autograd's threads have no others."""
+
 
 @dataclass
 class Life:
@@ -113,6 +117,8 @@ class GPUTrace:
         device: its index.
         events: as the snapshot has them.
         lives: of all blocks, the oldest first.
+        awaiting: blocks that were freed before the trace began, and that a stream still used.
+        empties: events before which the program emptied the cache.
         segments: at the end.
         allocated_bytes: before each event, and after the last.
         reserved_bytes: the same.
@@ -126,6 +132,8 @@ class GPUTrace:
     segments: Sequence[Mapping[str, Any]]
     settings: str
     lives: list[Life] = field(default_factory=list)
+    awaiting: list[Life] = field(default_factory=list)
+    empties: list[int] = field(default_factory=list)
     allocated_bytes: list[int] = field(default_factory=list)
     reserved_bytes: list[int] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -156,24 +164,6 @@ class GPUTrace:
             first = self.failures[0]
             return self.reserved_bytes[first.event] + first.free_bytes
         return max(self.reserved_bytes) if self.retries or self.failures else None
-
-
-def segments_at(gpu: GPUTrace, moment: int) -> dict[int, int]:
-    """Return sizes by address of what cudaMalloc had allocated before an event.
-
-    Expandable segments are left out: their pages are freed one by one, so no block pins them.
-    """
-    found = {
-        segment["address"]: segment["total_size"]
-        for segment in gpu.segments
-        if not segment.get("is_expandable")
-    }
-    for event in reversed(gpu.events[moment:]):
-        if event["action"] == "segment_alloc":
-            found.pop(event["addr"], None)
-        elif event["action"] == "segment_free":
-            found[event["addr"]] = event["size"]
-    return found
 
 
 def read_gpus(snapshot: Mapping[str, Any]) -> list[GPUTrace]:
@@ -226,22 +216,22 @@ def _gpu(
 ) -> GPUTrace:
     gpu = GPUTrace(device, events, segments, settings)
     active = _active_blocks(segments)
-    pools = _Pools(segments)
-    before, reserved = _before(events, segments, active, pools)
+    pools = _Pools(segments, events)
+    has_stacks = any(_frames(event) for event in events)
+    before, gpu.awaiting, reserved = _before(events, segments, active, pools)
     gpu.lives += before.values()
     live = dict(before)
     gpu.allocated_bytes.append(sum(life.size_bytes for life in before.values()))
     gpu.reserved_bytes.append(reserved)
-    releasing = 0
     for index, event in enumerate(events):
         action, allocated, reserved = event["action"], gpu.allocated_bytes[-1], reserved
         size_bytes = event.get("size", 0)
-        released, releasing = releasing, 0
         match action:
             case "alloc":
-                life = Life(event["size"], event.get("stream", 0), index, _frames(event))
+                frames = _frames(event) or (WITHOUT_PYTHON if has_stacks else ())
+                life = Life(event["size"], event.get("stream", 0), index, frames)
                 life.address = event["addr"]
-                life.pool_id = pools.at(event)
+                life.pool_id = pools.at(index, event)
                 gpu.lives.append(life)
                 live[event["addr"]] = life
                 allocated += life.size_bytes
@@ -249,48 +239,86 @@ def _gpu(
                 if (freed := live.pop(event["addr"], None)) is not None:
                     freed.freed, freed.free_frames = index, event.get("frames", ())
                     allocated -= freed.size_bytes
-                releasing = released
             case "segment_alloc" | "segment_map":
-                if released and action == "segment_alloc":
-                    gpu.retries.append(Retry(index, size_bytes, released))
                 reserved += size_bytes
             case "segment_free" | "segment_unmap":
-                releasing = released + size_bytes
                 reserved -= size_bytes
             case "oom":
                 gpu.failures.append(
                     Failure(index, size_bytes, event.get("device_free", 0), _frames(event))
                 )
-            case _:
-                releasing = released
         gpu.allocated_bytes.append(allocated)
         gpu.reserved_bytes.append(reserved)
+    _find_releases(gpu)
     return gpu
+
+
+_RELEASES = ("segment_free", "segment_unmap")
+
+
+def _find_releases(gpu: GPUTrace) -> None:
+    """Sort releases of the cache: those of the program, and those to serve a request.
+
+    PyTorch releases the cache in the call that needs the memory, so both have the same stack. If
+    they have not, that call would have needed more than the trace ever reserves.
+    """
+    most_bytes = max(gpu.reserved_bytes)
+    index, count = 0, len(gpu.events)
+    while index < count:
+        first = index
+        while index < count and gpu.events[index]["action"] in _RELEASES:
+            index += 1
+        if index == first:
+            index += 1
+            continue
+        follower: Mapping[str, Any] = gpu.events[index] if index < count else {}
+        action, request_bytes = follower.get("action"), follower.get("size", 0)
+        would_reserve = gpu.reserved_bytes[first] + request_bytes
+        frames = _frames(gpu.events[first])
+        is_same = bool(frames) and list(frames) == list(_frames(follower))
+        serves = action == "oom" or (
+            action in ("segment_alloc", "segment_map") and (is_same or would_reserve > most_bytes)
+        )
+        if serves and not any("empty_cache" in str(frame.get("name")) for frame in frames):
+            released_bytes = gpu.reserved_bytes[first] - gpu.reserved_bytes[index]
+            gpu.retries.append(Retry(index, request_bytes, released_bytes))
+        else:
+            gpu.empties.append(index)
 
 
 class _Pools:
     """Which pool an event is about: events say it since 2.12, existing segments since 2.1."""
 
-    def __init__(self, segments: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, segments: Iterable[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+    ) -> None:
         private = sorted(
             (segment["address"], segment["address"] + segment["total_size"], pool_id)
             for segment in segments
-            if (pool_id := _pool_id(segment.get("segment_pool_id"))) != DEFAULT_POOL_ID
+            if (pool_id := pool_id_of(segment.get("segment_pool_id"))) != DEFAULT_POOL_ID
         )
+        # Before that, another segment may have had the address.
+        self._made = {
+            event["addr"]: index
+            for index, event in enumerate(events if private else ())
+            if event["action"] in ("segment_alloc", "segment_map")
+        }
         self._private = private
         self._starts = [start for start, _, _ in private]
 
-    def at(self, event: Mapping[str, Any]) -> PoolId:
-        """Return the pool of an event."""
+    def at(self, index: int, event: Mapping[str, Any]) -> PoolId:
+        """Return the pool of an event, which has this index."""
         if "pool_id" in event:
-            return _pool_id(event["pool_id"])
+            return pool_id_of(event["pool_id"])
         place = bisect_right(self._starts, event["addr"]) - 1
         if place >= 0 and event["addr"] < self._private[place][1]:
-            return self._private[place][2]
+            start, _, pool_id = self._private[place]
+            return pool_id if index >= self._made.get(start, 0) else DEFAULT_POOL_ID
         return DEFAULT_POOL_ID
 
 
-def _pool_id(recorded: Sequence[int] | None) -> PoolId:
+def pool_id_of(recorded: Sequence[int] | None) -> PoolId:
+    """Return the private pool that an event or a segment names; without one, the default pool."""
     return DEFAULT_POOL_ID if recorded is None else (recorded[0], recorded[1])
 
 
@@ -315,7 +343,7 @@ def _active_blocks(segments: Iterable[Mapping[str, Any]]) -> dict[int, Life]:
                     -1,
                     _frames(block) or _frames(history[0]),
                     address=at,
-                    pool_id=_pool_id(segment.get("segment_pool_id")),
+                    pool_id=pool_id_of(segment.get("segment_pool_id")),
                 )
             address += block["size"]
     return found
@@ -326,27 +354,40 @@ def _before(
     segments: Sequence[Mapping[str, Any]],
     active: Mapping[int, Life],
     pools: _Pools,
-) -> tuple[dict[int, Life], int]:
-    """Walk back to the blocks that were there before the first event, and what was reserved."""
+) -> tuple[dict[int, Life], list[Life], int]:
+    """Walk back to what was there before the first event.
+
+    Returns:
+        Allocated blocks by address, blocks that only a stream still used, and bytes reserved.
+    """
     first: dict[int, str] = {}
-    freed: dict[int, Mapping[str, Any]] = {}
+    freed: dict[int, int] = {}
     reserved = sum(segment["total_size"] for segment in segments)
-    for event in events:
+    for index, event in enumerate(events):
         action = event["action"]
         if action in ("alloc", "free_requested", "free_completed"):
             address = event["addr"]
-            if first.setdefault(address, action) != "alloc" and address not in freed:
-                freed[address] = event
+            if first.setdefault(address, action) != "alloc":
+                freed.setdefault(address, index)
         elif action in ("segment_alloc", "segment_map"):
             reserved -= event["size"]
         elif action in ("segment_free", "segment_unmap"):
             reserved += event["size"]
-    before = {
-        address: Life(
-            event["size"], event.get("stream", 0), -1, (), address=address, pool_id=pools.at(event)
+    before, awaiting = {}, []
+    for address, index in freed.items():
+        event = events[index]
+        life = Life(
+            event["size"],
+            event.get("stream", 0),
+            -1,
+            (),
+            address=address,
+            pool_id=pools.at(index, event),
         )
-        for address, event in freed.items()
-        if event["action"] == "free_requested"
-    }
+        if event["action"] == "free_requested":
+            before[address] = life
+        else:
+            life.freed = index
+            awaiting.append(life)
     before |= {address: life for address, life in active.items() if address not in first}
-    return before, max(0, reserved)
+    return before, awaiting, max(0, reserved)

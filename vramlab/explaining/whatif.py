@@ -1,14 +1,15 @@
 """The requests of a trace under other allocator settings: what would have happened.
 
-The allocator is `vramlab.allocator`, which reproduces PyTorch's to the byte. What was there before
-the trace is allocated first, in its order, so that the layout at the beginning is an approximation
-for traces that begin in the middle; a trace that begins with the process is exact.
+The allocator is `vramlab.allocator`, which reproduces PyTorch's to the byte. A trace that begins in
+the middle is replayed from the segments and blocks that were there then, so that its settings take
+effect where the trace begins. Only where segments are expandable and were not, or the other way
+round, are the older blocks allocated first, as if nothing had been before them.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from vramlab.allocator import (
@@ -19,6 +20,9 @@ from vramlab.allocator import (
     precedence_of,
     replay,
 )
+from vramlab.allocator.restored import RecordedAddresses, SegmentLayout, restore
+from vramlab.errors import OutOfDeviceMemory
+from vramlab.explaining.layout import layouts_before
 from vramlab.explaining.traces import GPUTrace, Life
 from vramlab.units import GIB
 
@@ -43,7 +47,8 @@ class Outcome:
         smallest_bytes: the least memory that suffices; None: not searched.
         retries: releases of the cache at the recorded capacity; None where it is not known.
         is_enough: whether the recorded capacity suffices; None where it is not known.
-        reserved_here_bytes: the peak that PyTorch reserves at the recorded capacity.
+        is_as_recorded: whether at the recorded capacity, after each event, as much is reserved as
+            was recorded, and the same request fails; None: these settings were not recorded.
     """
 
     settings: str
@@ -51,7 +56,7 @@ class Outcome:
     smallest_bytes: int | None
     retries: int | None
     is_enough: bool | None
-    reserved_here_bytes: int
+    is_as_recorded: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,9 @@ class Replay:
     """
 
     def __init__(self, gpu: GPUTrace, without: Collection[int] = ()) -> None:
-        self._requests, self._positions = _requests(gpu, without)
+        self._gpu = gpu
+        self._requests, self._positions, self._older = _requests(gpu, without)
+        self._layouts = layouts_before(gpu)
         self._precedence = _precedence(gpu)
         # Plenty; each expandable segment reserves addresses for all of it.
         self._plenty_bytes = 4 * max(gpu.reserved_bytes) + GIB
@@ -85,14 +92,14 @@ class Replay:
         self,
         settings: str,
         capacity_bytes: int | None = None,
-        levels: list[Level] | None = None,
+        note: Callable[[Level], None] | None = None,
     ) -> Replayed:
         """Serve the requests under other settings.
 
         Args:
             settings: as PYTORCH_CUDA_ALLOC_CONF takes them.
             capacity_bytes: what PyTorch may reserve; None: as much as it wants.
-            levels: gets one entry for each request and each free that was served.
+            note: called after each request and each free that was served.
 
         Raises:
             VramlabError: PyTorch has no such settings.
@@ -101,22 +108,51 @@ class Replay:
         total_bytes = self._plenty_bytes if capacity_bytes is None else capacity_bytes
         if is_collecting:
             total_bytes = -(-total_bytes * 1000 // 999)  # the fraction below allows total_bytes
-        memory = DeviceMemory(total_bytes)
-        allocator = CachingAllocator(
-            memory, AllocatorSettings.parse(settings), precedence=self._precedence
-        )
+        parsed = AllocatorSettings.parse(settings)
+        recorded = AllocatorSettings.parse(self._gpu.settings)
+        layouts = self._layouts
+        if parsed.expandable_segments != recorded.expandable_segments:
+            layouts = []
+        addresses = RecordedAddresses(_segments(self._gpu, layouts, settings))
+        memory = DeviceMemory(total_bytes, addresses=addresses)
+        allocator = CachingAllocator(memory, parsed, precedence=self._precedence)
         if is_collecting:
             allocator.memory_fraction = 0.999  # without a limit, PyTorch collects nothing
-        kept = [] if levels is None else levels
+        try:
+            held = restore(allocator, layouts)
+        except OutOfDeviceMemory:
+            return Replayed(0, 0, is_enough=False)
 
-        def note(place: int) -> None:
-            kept.append((self._positions[place], allocator.reserved_bytes))
+        def after(place: int) -> None:
+            if note is not None:
+                note((self._positions[place], allocator.reserved_bytes))
 
-        is_enough = self._requests.play(allocator, None if levels is None else note)
+        is_enough = self._requests.play(
+            allocator,
+            None if note is None else after,
+            {self._older[address]: block for address, block in held.items()},
+        )
         stats = allocator.stats()
         return Replayed(
             stats["reserved_bytes"]["all"]["peak"], stats["num_alloc_retries"], is_enough
         )
+
+    def is_as_recorded(self, capacity_bytes: int | None) -> bool:
+        """Return whether the recorded settings reserve what was recorded, event by event."""
+        served, differences = 0, 0
+
+        def compare(level: Level) -> None:
+            nonlocal served, differences
+            position, reserved_bytes = level
+            served += 1
+            differences += reserved_bytes != self._gpu.reserved_bytes[position]
+
+        replayed = self.under(self._gpu.settings, capacity_bytes, compare)
+        has_failed = bool(self._gpu.failures)
+        is_same_end = (
+            replayed.is_enough != has_failed and served == len(self._positions) - has_failed
+        )
+        return is_same_end and not differences
 
     def failed_after(self, served: int) -> tuple[int, int]:
         """Return what came after so many requests and frees: its position, and its bytes."""
@@ -140,25 +176,43 @@ def _precedence(gpu: GPUTrace) -> Precedence:
     return precedence_of((2, 13) if has_pools else (2, 11))
 
 
-def _requests(gpu: GPUTrace, without: Collection[int]) -> tuple[replay.Requests, Sequence[int]]:
-    """Read the requests of a trace, and the position after each: first the blocks older than it."""
+def _segments(
+    gpu: GPUTrace, layouts: Collection[SegmentLayout], settings: str
+) -> Iterator[tuple[int, int]]:
+    """List addresses and sizes that cudaMalloc returns: before the trace, and as recorded in it."""
+    yield from ((each.address, each.size_bytes) for each in layouts if not each.mapped)
+    if settings == gpu.settings:
+        for event in gpu.events:
+            if event["action"] == "segment_alloc":
+                yield event["addr"], event["size"]
+
+
+def _requests(
+    gpu: GPUTrace, without: Collection[int]
+) -> tuple[replay.Requests, Sequence[int], dict[int, int]]:
+    """Read the requests of a trace: first the blocks older than it.
+
+    Returns:
+        The requests, the position after each, and the number of each older block by its address.
+    """
     requests, positions = replay.Requests(), array("q")
-    streams = sorted({0, *(life.stream for life in gpu.lives)})
-    number_of = {stream: number for number, stream in enumerate(streams)}
 
     def allocate(life: Life) -> None:
-        stream = number_of[life.stream]
-        numbers[id(life)] = requests.allocate(life.request_bytes, stream, life.pool_id)
+        numbers[id(life)] = requests.allocate(life.request_bytes, life.stream, life.pool_id)
         positions.append(life.born + 1)
 
     numbers: dict[int, int] = {}
-    for life in gpu.lives:
-        if life.born < 0:
-            allocate(life)
+    older = [life for life in gpu.lives if life.born < 0] + gpu.awaiting
+    for life in older:
+        allocate(life)
     lives = iter(life for life in gpu.lives if life.born >= 0)
     ends = {life.freed: life for life in gpu.lives if life.freed is not None}
-    completing: dict[int, int] = {}
+    completing = {life.address: numbers[id(life)] for life in gpu.awaiting}
+    empties = set(gpu.empties)
     for index, event in enumerate(gpu.events):
+        if index in empties:
+            requests.empty_cache()
+            positions.append(index)
         match event["action"]:
             case "alloc":
                 life = next(lives)
@@ -170,10 +224,10 @@ def _requests(gpu: GPUTrace, without: Collection[int]) -> tuple[replay.Requests,
                 requests.free(completing.pop(event["addr"]))
                 positions.append(index + 1)
             case "oom" if index == gpu.failures[0].event:
-                requests.fail(event["size"], 0)
+                requests.fail(event["size"], event.get("stream", 0))
                 positions.append(index + 1)
                 break
-    return requests, positions
+    return requests, positions, {life.address: numbers[id(life)] for life in older}
 
 
 def outcomes(gpu: GPUTrace) -> Iterator[Outcome]:
@@ -191,7 +245,7 @@ def outcomes(gpu: GPUTrace) -> Iterator[Outcome]:
             replayed.smallest(settings, free.reserved_bytes) if is_searched else None,
             None if capacity is None else here.retries,
             None if capacity is None else here.is_enough,
-            here.reserved_bytes,
+            replayed.is_as_recorded(capacity) if settings == gpu.settings else None,
         )
 
 

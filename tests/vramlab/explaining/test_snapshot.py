@@ -372,3 +372,70 @@ def test_a_failure_in_backward_leaves_gradients_of_activations() -> None:
         "gradients": 12 * MIB,
         "temporaries": 24 * MIB,
     }
+
+
+def test_a_thread_without_python_is_autograds_where_others_have_stacks() -> None:
+    """On Windows PyTorch records no C++ frames, so that backward passes have no stacks."""
+
+    def program(allocator: CachingAllocator) -> None:
+        allocator.malloc(12 * MIB, context=stack(1))
+        allocator.malloc(24 * MIB)
+
+    shown = recorded(program, GIB)
+    found = explained(shown)
+    assert [(share.name, share.category) for share in found.lines] == [
+        ("backward (a thread without Python)", "gradients"),
+        ("train/model.py:1 forward", "activations"),
+    ]
+    for event in shown["device_traces"][0]:
+        event.pop("frames", None)
+    assert {(share.name, share.category) for share in explained(shown).lines} == {
+        ("without a stack", "without a stack")
+    }
+
+
+def test_what_a_forward_pass_without_gradients_leaves_is_no_activation() -> None:
+    def program(allocator: CachingAllocator, freed: int) -> None:
+        blocks = [allocator.malloc(12 * MIB, context=stack(line)) for line in range(1, 11)]
+        for block in blocks[:freed]:
+            allocator.free(block, context=stack(11))
+        allocator.malloc(120 * MIB, context=stack(12))
+
+    # All lines but the last keep their block, then one of eleven and the last.
+    trained = explained(recorded(lambda allocator: program(allocator, 0), GIB))
+    evaluated = explained(recorded(lambda allocator: program(allocator, 9), GIB))
+    assert {share.category for share in trained.lines} == {"activations"}
+    assert {share.category for share in evaluated.lines} == {"other tensors"}
+    assert not evaluated.remedies
+
+
+def test_the_largest_lines_are_lines_of_the_trace() -> None:
+    """What is older cannot be left out: nothing says who needs it."""
+
+    def program(allocator: CachingAllocator) -> None:
+        allocator.malloc(400 * MIB)
+        for line in range(1, 5):
+            allocator.malloc(line * 20 * MIB, context=stack(line))
+
+    shown = recorded(program, GIB)
+    del shown["device_traces"][0][:2]  # the segment of 400 MiB and its block
+    found = explained(shown)
+    assert found.lines[0].name == "before the trace"
+    assert found.without_largest_bytes == (400 + 20) * MIB  # without 80, 60 and 40
+
+
+def test_a_program_that_empties_the_cache_is_replayed_with_that() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        allocator.free(allocator.malloc(40 * MIB, context=stack(1)), context=stack(1))
+        allocator.empty_cache(context=[{"filename": "memory.py", "line": 1, "name": "empty_cache"}])
+        allocator.malloc(60 * MIB, context=stack(2))
+
+    shown = recorded(program, GIB)
+    found = explained(shown)
+    assert found.is_replayed
+    assert (found.retries, found.capacity_bytes) == (0, None)
+    assert found.outcomes[0].reserved_bytes == 60 * MIB
+    for event in shown["device_traces"][0]:
+        event.pop("frames", None)
+    # Without stacks: 40 and 60 MiB are more than the trace ever reserves.
+    assert explained(shown).retries == 1
