@@ -158,7 +158,10 @@ class Reserve:
 
         Returns its blocks, out of the cache; none if the driver has not enough.
         """
-        block = self._add_expandable_segment(pool, stream, large_page_bytes)
+        page_bytes = SMALL_SEGMENT_BYTES if pool.is_small else large_page_bytes
+        # As without the setting expandable_segments_reserve: an eighth more than the GPU has.
+        segment_bytes = round_up(self.memory.total_bytes * 9 // 8, page_bytes)
+        block = self._add_expandable_segment(pool, stream, segment_bytes, page_bytes)
         found: list[Block] = []
         for offset, size_bytes in stretches:
             if block is None:
