@@ -1,8 +1,9 @@
 """The least time that work can take on a GPU: by memory, by arithmetic, or by the way to the host.
 
 All of it follows from figures of the catalogue (`vramlab/gpus.toml`, each beside its source), which
-say what a GPU does at best. Nothing here is measured, and nothing takes less: real kernels and
-copies come near these times when they are large, and stay far above them when they are small.
+say what a GPU does at best. No time here is measured, and nothing takes less: real kernels and
+copies come near these times when they are large, and stay far above them when they are small. How
+near is `MATMUL`, `MEMORY` and `LINK`.
 
 The roofline: work of so many FLOPs on so many bytes takes at least as long as its arithmetic at
 peak, and at least as long as its bytes at full bandwidth. Which of the two is longer depends on
@@ -26,6 +27,14 @@ tensor cores, dense, accumulated in float32.
 
 Bound = Literal["memory", "compute"]
 """What limits work at best: bytes over the memory's bandwidth, or FLOPs over the peak."""
+
+MATMUL = 0.80
+"""Fraction of peak FLOP/s: 7.916e14 of 9.894e14 for a large bfloat16 product on an H100
+with PyTorch 2.11 (`assets/recordings/h100/README.md`)."""
+MEMORY = 0.89
+"""Fraction of peak bandwidth: 2.983e12 of 3.352e12 bytes/s for a large copy on that H100."""
+LINK = 0.80
+"""Fraction of a link's bandwidth that a collective has. Assumed, not measured."""
 
 _PEAKS = {
     "float32": "fp32_flops_per_s",

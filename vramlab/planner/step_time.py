@@ -20,17 +20,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from vramlab.cuda_rules.durations import LINK, MATMUL, MEMORY
 from vramlab.cuda_rules.sizes import ITEM_BYTES
 from vramlab.gpu_model import GPUModel
 from vramlab.planner.plan import Plan, UnsupportedPlan
 from vramlab.programs.transformer_memory import Run, Sizes, kept_bytes, layer_terms
 
-MATMUL = 0.80
-"""Fraction of peak FLOP/s: 7.916e14 of 9.894e14 for a large bfloat16 product on the H100."""
-MEMORY = 0.89
-"""Fraction of peak bandwidth: 2.983e12 of 3.352e12 bytes/s for a large copy on the H100."""
-LINK = 0.80
-"""Fraction of a link's bandwidth that a collective has. Assumed, not measured."""
 PASSES = 19
 """How often operators read or write a byte saved for backward, beside matrix products: fitted."""
 LAUNCH_SECONDS = 0.0029
