@@ -16,6 +16,8 @@
     record_sends                what a rank sends to others one by one, in bytes
     record_operators            which of ATen's operators are called, and what each takes
     least_time                  what recorded operators need at least on a GPU
+    record_events               what a step does in order, on which stream, and who waits for it
+    put_in_time                 the same in time, by FLOPs and bytes over assumed rates
     saved_tensors.saved_by      what autograd keeps for backward, op by op
 
 Only `read_device` needs more than torch: nvidia-ml-py.
@@ -52,6 +54,8 @@ from vramlab.measure.saved_tensors import (
     saved_by,
 )
 from vramlab.measure.stages import Stages
+from vramlab.measure.step_events import StepEvent, StepWork, record_events
+from vramlab.measure.step_times import Rates, TimedRank, put_in_time
 from vramlab.measure.timeline import (
     BlockLife,
     Frame,
@@ -87,6 +91,7 @@ __all__ = [
     "OutOfMemoryEvent",
     "Published",
     "Quantity",
+    "Rates",
     "Recording",
     "Result",
     "SavedPart",
@@ -96,7 +101,10 @@ __all__ = [
     "Sighting",
     "StageMeasurement",
     "Stages",
+    "StepEvent",
+    "StepWork",
     "Table",
+    "TimedRank",
     "Timeline",
     "TimelineMoment",
     "TimelineStage",
@@ -113,9 +121,11 @@ __all__ = [
     "device_table",
     "holders",
     "least_time",
+    "put_in_time",
     "read_device",
     "read_memory",
     "record_collectives",
+    "record_events",
     "record_links",
     "record_operators",
     "record_saved_tensors",

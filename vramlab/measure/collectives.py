@@ -82,14 +82,22 @@ def record_collectives() -> Iterator[Collectives]:
     collectives = Collectives()
 
     def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        if (known := _KNOWN.get(f"{func.namespace}.{plain_name_of(func)}")) is not None:
-            kind, where = known
-            whole_bytes = _nbytes(result if where is None else args[where])
-            ranks = _ranks([*args, *kwargs.values()])
-            collectives.calls.append(Collective(kind, whole_bytes, ranks))
+        if (call := collective_of(func, args, kwargs, result)) is not None:
+            collectives.calls.append(call)
 
     with WatchOps(note):
         yield collectives
+
+
+def collective_of(
+    func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+) -> Collective | None:
+    """Return what an op exchanges among ranks; None if it is no collective."""
+    if (known := _KNOWN.get(f"{func.namespace}.{plain_name_of(func)}")) is None:
+        return None
+    kind, where = known
+    whole_bytes = _nbytes(result if where is None else args[where])
+    return Collective(kind, whole_bytes, _ranks([*args, *kwargs.values()]))
 
 
 _KNOWN: dict[str, tuple[Kind, int | None]] = {

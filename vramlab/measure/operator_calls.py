@@ -117,13 +117,14 @@ def record_operators() -> Iterator[OperatorCalls]:
 
     def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         if func is not torch.ops.aten.detach.default:
-            recorded.calls.append(_call(func, args, kwargs, result))
+            recorded.calls.append(call_of(func, args, kwargs, result))
 
     with WatchOps(note):
         yield recorded
 
 
-def _call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> OperatorCall:
+def call_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> OperatorCall:
+    """Describe a call of an operator that has returned."""
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
     there = {storage_id(tensor.untyped_storage()) for tensor in inputs}

@@ -90,15 +90,21 @@ def record_transfers() -> Iterator[Transfers]:
     transfers = Transfers()
 
     def note(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        for source, target, non_blocking in copies_of(func, args, kwargs, result):
-            if (gpu_of(source) >= 0) != (gpu_of(target) >= 0):
-                transfers.copies.append(_transfer(source, target, non_blocking))
-        if func is aten._local_scalar_dense.default and gpu_of(args[0]) >= 0:
-            size_bytes = args[0].dtype.itemsize
-            transfers.copies.append(Transfer("to host", size_bytes, False, False))
+        transfers.copies.extend(transfers_of(func, args, kwargs, result))
 
     with WatchOps(note):
         yield transfers
+
+
+def transfers_of(
+    func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+) -> Iterator[Transfer]:
+    """List what an op copied between the host and a GPU."""
+    for source, target, non_blocking in copies_of(func, args, kwargs, result):
+        if (gpu_of(source) >= 0) != (gpu_of(target) >= 0):
+            yield _transfer(source, target, non_blocking)
+    if func is aten._local_scalar_dense.default and gpu_of(args[0]) >= 0:
+        yield Transfer("to host", args[0].dtype.itemsize, False, False)
 
 
 def _transfer(source: Tensor, target: Tensor, non_blocking: bool) -> Transfer:
