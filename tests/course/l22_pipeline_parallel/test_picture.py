@@ -11,13 +11,14 @@ from vramlab_course.lessons.l22_pipeline_parallel.picture import draw_gantt
 
 
 def boxes(picture: object) -> list[tuple[float, float, float]]:
-    """Rank, start and slots of each box, in the order in which they were drawn."""
+    """Rank, start and slots of each box, kind by kind."""
     found = []
-    for bar in picture.axes[0].collections:  # type: ignore[attr-defined]
-        assert isinstance(bar, PolyCollection)
-        corners = np.asarray(bar.get_paths()[0].vertices)
-        (left, low), (right, high) = corners.min(axis=0), corners.max(axis=0)
-        found.append((round((low + high) / 2, 6), left, right - left))
+    for kind in picture.axes[0].collections:  # type: ignore[attr-defined]
+        assert isinstance(kind, PolyCollection)
+        for path in kind.get_paths():
+            corners = np.asarray(path.vertices)
+            (left, low), (right, high) = corners.min(axis=0), corners.max(axis=0)
+            found.append((round((low + high) / 2, 6), left, right - left))
     return found
 
 
@@ -25,7 +26,12 @@ def test_each_pass_has_a_box_where_the_plan_has_it() -> None:
     whole = plan("1F1B", 2, 2)
     # a row of waiting for each rank, and the cells on top
     expected = [(0, 0, whole.slots), (1, 0, whole.slots)]
-    expected += [(cell.rank, cell.start, cell.slots) for cell in whole.cells]
+    expected += [
+        (cell.rank, cell.start, cell.slots)
+        for direction in ("forward", "backward")
+        for cell in whole.cells
+        if cell.work.direction == direction
+    ]
     assert boxes(draw_gantt(whole)) == expected
 
 

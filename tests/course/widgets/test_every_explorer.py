@@ -15,6 +15,7 @@ import torch
 
 from packages import folder_of
 from vramlab import VirtualGPU
+from vramlab.measure import StepWork
 from vramlab.units import MIB
 from vramlab_course.widgets import Explorer
 
@@ -51,6 +52,11 @@ FAST: dict[str, tuple[dict[str, Any], str, Any]] = {
     ),
     "saved_tensors_explorer": ({"rows": 256, "width": 64}, "second", "relu"),
     "serving_explorer": ({"gpu": "T4", "bits": 4}, "bits", 8),
+    "steps_explorer": (
+        {"steps": {"": [StepWork("operator", "aten.mm", "1", False, 0, 4, 10**9)]}},
+        "link",
+        9,
+    ),
     "tensor_parallel_explorer": ({"width": 1024, "sequence": 256, "ranks": 4}, "batch", 4),
     "training_step_explorer": ({"batch": 64, "width": 256, "depth": 2}, "batch", 128),
     "transformer_explorer": (

@@ -29,7 +29,7 @@ from vramlab_course.tasks.repair import Program, Repair, Run
 from vramlab_course.tasks.run_record import recording
 
 if TYPE_CHECKING:
-    from vramlab_course.plots.workshop_run import RunBar, RunPicture
+    from vramlab_course.plots.lanes import Lanes, Span
 
 Curves = Mapping[str, "Sequence[tuple[float, int]]"]
 """By name, moments and what is held from each on, in bytes."""
@@ -58,14 +58,14 @@ def described(run: Run) -> str:
     return run.record.largest_at_peak()
 
 
-def operators(run: Run, gpu: int | None = None) -> list[RunBar]:
+def operators(run: Run, gpu: int | None = None) -> list[Span]:
     """Return operators in two rows, and above them what the workshop's own functions have done.
 
     Args:
         run: of which.
         gpu: only what is done on this one.
     """
-    from vramlab_course.plots.workshop_run import RunBar
+    from vramlab_course.plots.lanes import Span
 
     marks, steps = (
         [each for each in some if gpu is None or each.gpu == gpu]
@@ -74,9 +74,9 @@ def operators(run: Run, gpu: int | None = None) -> list[RunBar]:
     bars = []
     for each in steps:
         kind = "products" if each.name in PRODUCTS else "other operators"
-        bars.append(RunBar(kind, kind, "", each.start, each.end))
+        bars.append(Span(kind, kind, "", each.start, each.end))
     return [
-        *(RunBar(each.name, each.name, "", each.start, each.end) for each in marks),
+        *(Span(each.name, each.name, "", each.start, each.end) for each in marks),
         *sorted(bars, key=lambda bar: bar.kind != "products"),
     ]
 
@@ -114,7 +114,7 @@ class Building(Repair):
     held: str = "allocated"
     """What is compared with the target in bytes."""
 
-    bars: Callable[[Run], Sequence[RunBar]] = operators
+    bars: Callable[[Run], Sequence[Span]] = operators
     """What was done, for pictures."""
 
     curves: Callable[[Run], Curves] = allocated
@@ -226,26 +226,26 @@ class Building(Repair):
         ends = self.step_ends(run)
         return ends[most - 1] if len(ends) > most > 0 else None
 
-    def picture(self, name: str, run: Run) -> RunPicture:
+    def picture(self, name: str, run: Run) -> Lanes:
         """Return what there is to be drawn of a run.
 
         Args:
             name: of what was built.
             run: as `watch` gives it.
         """
-        from vramlab_course.plots.workshop_run import RunPicture
+        from vramlab_course.plots.lanes import Lanes, Target
 
         is_above = run.peak_bytes > run.limit_bytes
-        return RunPicture(
+        return Lanes(
             title=f"{name}: {self.score(run)}",
             time=self.time,
-            bars=self.bars(run),
+            spans=self.bars(run),
             curves=self.curves(run),
-            target_bytes=run.limit_bytes,
-            target_end=self._target_end(run),
-            target_name=""
-            if self.time_is_steps
-            else f"{self.target_steps(run):,} {self.steps_name}",
+            target=Target(
+                run.limit_bytes,
+                self._target_end(run),
+                "" if self.time_is_steps else f"{self.target_steps(run):,} {self.steps_name}",
+            ),
             held=self.held,
             remark=f"At the peak: {self.largest(run)}." if is_above else "",
         )

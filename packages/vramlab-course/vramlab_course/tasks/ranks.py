@@ -31,7 +31,7 @@ from vramlab_course.tasks.run_record import RunRecord
 from vramlab_course.tasks.work import Work
 
 if TYPE_CHECKING:
-    from vramlab_course.plots.workshop_run import RunBar
+    from vramlab_course.plots.lanes import Span
 
 _IN_THIS_PROCESS: ContextVar[bool] = ContextVar("in this process", default=False)
 
@@ -73,7 +73,7 @@ class RankRun:
     record: RunRecord
 
 
-def bars_of_rank_0(run: Run) -> Sequence[RunBar]:
+def bars_of_rank_0(run: Run) -> Sequence[Span]:
     """Return the operators that rank 0 has run."""
     return operators(run, gpu=0)
 

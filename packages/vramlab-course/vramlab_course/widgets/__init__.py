@@ -7,6 +7,7 @@
     allocator_explorer()        what the caching allocator makes of allocations and frees
     parameters_explorer()       what layers take by existing, and what training adds
     training_step_explorer()    how batch, width and optimizer shape a training step's memory
+    steps_explorer(steps)       when recorded steps compute and communicate, at other rates
     your_script(lesson)         your own script under `vramlab run`, kept from lesson to lesson
     Explorer, View              the base of further ones: see `vramlab_course.widgets.explorer`
 
@@ -24,6 +25,7 @@ from vramlab_course.widgets.predict import Answer, Prediction, predict
 from vramlab_course.widgets.prediction_record import prediction_score
 from vramlab_course.widgets.running_cell import say_what_long_cells_do
 from vramlab_course.widgets.spoken_frames import speak_to_the_reader
+from vramlab_course.widgets.steps_explorer import steps_explorer
 from vramlab_course.widgets.timeline import show_timeline
 from vramlab_course.widgets.training_step_explorer import training_step_explorer
 from vramlab_course.widgets.your_script import your_script
@@ -39,6 +41,7 @@ __all__ = [
     "prediction_score",
     "show_timeline",
     "start_page",
+    "steps_explorer",
     "training_step_explorer",
     "your_script",
 ]

@@ -9,8 +9,8 @@ from typing import Any
 from vramlab.errors import VramlabError
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.task import Workshop
+from vramlab_course.plots.lanes import draw_lanes
 from vramlab_course.plots.picture import Picture
-from vramlab_course.plots.workshop_run import draw_workshop_run
 from vramlab_course.tasks.building import Building
 
 
@@ -59,7 +59,7 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
     except Exception as error:
         trace = _since(answer.__module__, error.__traceback__)
         raise error.with_traceback(trace) from error.__cause__
-    return draw_workshop_run(task.trial.picture(name, run))
+    return draw_lanes(task.trial.picture(name, run))
 
 
 def _since(module: str, trace: TracebackType | None) -> TracebackType | None:

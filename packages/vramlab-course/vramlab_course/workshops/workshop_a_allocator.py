@@ -20,7 +20,7 @@ from vramlab_course.tasks.repair import Run
 from vramlab_course.tasks.results import whole
 
 if TYPE_CHECKING:
-    from vramlab_course.plots.workshop_run import RunBar
+    from vramlab_course.plots.lanes import Span
 
 T4 = GPU("T4")
 WIDTH = 256
@@ -372,9 +372,9 @@ def _too_much(run: Run) -> str:
     )
 
 
-def _map_of_blocks(run: Run) -> list[RunBar]:
+def _map_of_blocks(run: Run) -> list[Span]:
     """Draw segments as rows, and blocks where they lie in them."""
-    from vramlab_course.plots.workshop_run import RunBar
+    from vramlab_course.plots.lanes import Span
 
     replayed: Replayed = run.results
     end = len(replayed.reserved_bytes)
@@ -383,7 +383,7 @@ def _map_of_blocks(run: Run) -> list[RunBar]:
         for number, (address, (size_bytes, *_)) in enumerate(replayed.segments.items())
     }
     bars = [
-        RunBar(names[address], "free in a segment", "", taken, end if back is None else back)
+        Span(names[address], "free in a segment", "", taken, end if back is None else back)
         for address, (_, taken, back) in replayed.segments.items()
     ]
     for block in replayed.blocks:
@@ -392,7 +392,7 @@ def _map_of_blocks(run: Run) -> list[RunBar]:
         low = (block.address - address) / size_bytes
         high = low + block.size_bytes / size_bytes
         freed = end if block.freed is None else block.freed
-        bars.append(RunBar(names[address], "block", "", block.born, freed, low, high))
+        bars.append(Span(names[address], "block", "", block.born, freed, low, high))
     return bars
 
 

@@ -17,7 +17,7 @@ from vramlab_course.tasks.repair import Run
 from vramlab_course.tasks.results import as_data, whole
 
 if TYPE_CHECKING:
-    from vramlab_course.plots.workshop_run import RunBar
+    from vramlab_course.plots.lanes import Span
 
 RANKS = 4
 """Most there are."""
@@ -214,12 +214,12 @@ def _too_much(run: Run) -> str:
     )
 
 
-def _work_of_ranks(run: Run) -> list[RunBar]:
-    from vramlab_course.plots.workshop_run import RunBar
+def _work_of_ranks(run: Run) -> list[Span]:
+    from vramlab_course.plots.lanes import Span
 
     return sorted(
         (
-            RunBar(
+            Span(
                 f"rank {cell.rank}",
                 cell.work.direction,
                 f"{cell.work.micro_batch}",
@@ -228,7 +228,7 @@ def _work_of_ranks(run: Run) -> list[RunBar]:
             )
             for cell in run.results.schedule.cells
         ),
-        key=lambda bar: bar.row,
+        key=lambda span: span.lane,
     )
 
 

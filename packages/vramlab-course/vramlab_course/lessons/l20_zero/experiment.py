@@ -19,6 +19,7 @@ from vramlab.measure import Transfers, record_transfers
 from vramlab.measure.collectives import Collectives, record_collectives
 from vramlab.measure.counters import held_bytes, unsplit_remainder_bytes
 from vramlab.measure.environment import start_afresh
+from vramlab.measure.step_events import StepEvent, record_events
 from vramlab.programs.alone import alone
 from vramlab_course.experiments.outcome import Outcome
 from vramlab_course.experiments.registry import Conditions, experiment
@@ -126,6 +127,21 @@ def read_rank(
     return RankReading(
         groups, parameters, kept_bytes, after_forward_bytes, peak_bytes, collectives, transfers
     )
+
+
+def record_step(stage: Stage, ranks: int, *, layers: int, width: int, rows: int) -> list[StepEvent]:
+    """Record a step of one rank of many in mixed precision, up to the end of backward."""
+    start_afresh()
+    with rank_alone(0, ranks):
+        warm_up("mixed")
+        training = ZeroTraining(stage, layers, width, precision="mixed")
+        training.step()
+        training.optimizer.zero_grad()
+        with record_events(dict(training.model.named_children())) as events:
+            training.forward(rows).backward()
+        del training
+    start_afresh()
+    return events
 
 
 @experiment(

@@ -82,9 +82,9 @@ class ZeroTraining:
         self.forward_of = self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
 
-    def forward(self) -> torch.Tensor:
-        """Return the loss of a batch of one row."""
-        x = torch.zeros(1, self.width, device="cuda", dtype=self.dtype)
+    def forward(self, rows: int = 1) -> torch.Tensor:
+        """Return the loss of a batch."""
+        x = torch.zeros(rows, self.width, device="cuda", dtype=self.dtype)
         loss: torch.Tensor = self.forward_of(x).sum()
         return loss
 
