@@ -6,9 +6,10 @@ from dataclasses import asdict
 from math import floor, log10
 from typing import Any
 
+from vramlab.cuda_rules.durations import LINK
 from vramlab.planner.about import about_bytes
 from vramlab.planner.search import Candidate, Found, Rejected
-from vramlab.planner.step_time import ERROR, LINK
+from vramlab.planner.step_time import ERROR
 from vramlab.table import Table
 from vramlab.units import format_bytes
 
