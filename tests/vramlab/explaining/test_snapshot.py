@@ -16,7 +16,7 @@ import vramlab
 from vramlab import cli
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
 from vramlab.errors import OutOfDeviceMemory
-from vramlab.explaining.categories import Category, Phases, category_of, line_of, user_frame
+from vramlab.explaining.categories import Category, Phases, category_of
 from vramlab.explaining.explanation import GPUExplanation, explain_data, explain_snapshot
 from vramlab.explaining.timelines import choices
 from vramlab.explaining.traces import Life, read_gpus
@@ -173,20 +173,6 @@ def test_what_an_error_frees_was_in_use() -> None:
     assert category_of(life, Phases(kept_from=8)) is Category.ACTIVATIONS
 
 
-@pytest.mark.parametrize(
-    ("filename", "shown"),
-    [
-        (r"C:\Users\me\train.py", "me/train.py:3 f"),
-        ("/tmp/ipykernel_12/345.py", "ipykernel_12/345.py:3 f"),
-        ("/env/site-packages/timm/net.py", "timm/net.py:3 f"),
-    ],
-)
-def test_lines_of_windows_and_of_notebooks(filename: str, shown: str) -> None:
-    frames = [{"filename": filename, "line": 3, "name": "f"}]
-    assert line_of(frames) == shown
-    assert (user_frame(frames) is None) == ("site-packages" in filename)
-
-
 class _Attack:
     def __reduce__(self) -> tuple[Any, ...]:
         return print, ("executed",)
@@ -208,11 +194,6 @@ def test_what_is_no_snapshot_is_refused_and_runs_nothing(
     with pytest.raises(UnreadableSnapshot, match=said):
         load_snapshot(data, "x.pickle")
     assert capsys.readouterr().out == ""
-
-
-def test_events_that_are_none_are_an_error_in_words() -> None:
-    with pytest.raises(UnreadableSnapshot, match="not those of a memory snapshot"):
-        read_gpus({"segments": [{"device": 0}], "device_traces": [[{"action": "alloc"}]]})
 
 
 def test_the_verb_takes_a_file_and_a_folder(
@@ -272,26 +253,6 @@ def test_a_page_has_a_timeline_for_each_setting(
     # 48 MiB stay in 96 MiB of segments, four of which are released for the failed request of 80.
     assert "cuda:0 as recorded: runs out of memory, peak reserved 96 MiB" in html
     assert "src=" not in html
-
-
-@pytest.mark.parametrize(
-    ("page", "says"),
-    [("nowhere/report.html", "its folder does not exist"), (".", "it is a folder, not a file")],
-)
-def test_a_page_that_cannot_be_written_is_refused_first(
-    page: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = str(tmp_path / page)
-    assert cli.main(["explain", "--html", page, str(tmp_path / "missing.pickle")]) == 2
-    assert says in capsys.readouterr().err
-
-
-def test_a_message_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "oom.log"
-    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
-    assert cli.main(["explain", "--html", str(tmp_path / "x.html"), str(log)]) != 0
-    assert "is not a memory snapshot" in capsys.readouterr().err
-    assert not (tmp_path / "x.html").exists()
 
 
 def test_a_notebook_shows_tables_and_a_timeline(tmp_path: Path) -> None:

@@ -97,25 +97,6 @@ def test_three_gpus_go_in_any_order(order: tuple[int, ...]) -> None:
             assert is_there(newest(gpus, gone))
 
 
-@pytest.mark.parametrize("back", range(3))
-@pytest.mark.parametrize("gone", range(3))
-def test_one_goes_and_another_comes(gone: int, back: int) -> None:
-    gpus = machines()
-    with unchanged():
-        for gpu in gpus:
-            gpu.attach()
-        gpus[gone].detach()
-        with VirtualGPU("A100-40GB", 4) as fourth:
-            assert is_there(fourth)
-            gpus[back].detach()
-            assert is_there(fourth)
-        assert is_there(newest(gpus, {gone, back}))
-        gpus[gone].attach()  # again, and newest now
-        assert is_there(gpus[gone])
-        for gpu in gpus:
-            gpu.detach()
-
-
 class Worker:
     """A thread that does what it is told, one after the other, until it is sent home."""
 
@@ -248,21 +229,6 @@ def test_threads_that_attach_at_the_same_time(count: int) -> None:
     assert {result for result in results if result not in refused} == {(True, 2**18)}
 
 
-def test_threads_attach_one_after_the_other() -> None:
-    with unchanged():
-        for name in ("T4", "L4"):
-            thread = threading.Thread(target=VirtualGPU(name).attach)
-            thread.start()
-            thread.join()
-        # A thread that has ended holds no other back, and any thread may detach its GPU.
-        assert [gpu.name for gpu in ATTACHED] == ["T4", "L4"]
-        with VirtualGPU("V100-16GB") as third:
-            assert is_there(third)
-        for gpu in ATTACHED:
-            gpu.detach()
-        assert is_there(None)
-
-
 def test_a_mock_that_outlives_the_gpu_brings_nothing_back() -> None:
     """`mock.patch` sets again what it found: a patch of ours, which then does nothing."""
     with mock.patch.object(threading.Thread, "start"):
@@ -326,35 +292,6 @@ OTHERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-@pytest.mark.parametrize("inner", OTHERS)
-@pytest.mark.parametrize("outer", OTHERS)
-def test_modes_of_others_stay_in_between(outer: str, inner: str, order: tuple[int, ...]) -> None:
-    """The first GPU goes, or both, while modes are there that were entered after it."""
-    gpus = machines()[:2]
-    with unchanged():
-        gpus[0].attach()
-        with OTHERS[outer]() as first:
-            gpus[1].attach()
-            with OTHERS[inner]() as second:
-                gpus[order[0]].detach()
-                here = gpus[order[1]]
-                x = torch.zeros(3, device="cuda")
-                assert x.sin().is_cuda
-                assert torch.cuda.device_count() == here.count
-                for mode in (first, second):
-                    if isinstance(mode, Functions):
-                        assert torch.sin in mode.seen or torch.Tensor.sin in mode.seen
-                    elif isinstance(mode, Ops):
-                        assert torch.ops.aten.sin.default in mode.seen
-                del x
-                here.detach()
-                assert is_there(None)
-                assert torch.ones(2).sin().tolist() == [torch.tensor(1.0).sin().item()] * 2
-                seen = [len(m.seen) for m in (first, second) if isinstance(m, Functions | Ops)]
-                assert all(seen)
-
-
 def interleavings() -> list[tuple[str, ...]]:
     """All orders in which a GPU and two modes of others come and go, each mode after it came.
 
@@ -397,17 +334,6 @@ def test_a_gpu_and_modes_come_and_go_in_any_order(
             assert torch.ones(2).sin().device.type == "cpu"
 
 
-def test_a_gpu_attached_inside_of_a_mode_stays() -> None:
-    """`with a_mode: vramlab.attach()`, used after the `with`."""
-    for make in OTHERS.values():
-        with unchanged():
-            with make():
-                gpu = VirtualGPU("T4").attach()
-            assert is_there(gpu)
-            gpu.detach()
-            assert is_there(None)
-
-
 def test_fake_tensors_come_before_and_go_between() -> None:
     with unchanged():
         mode = FakeTensorMode()
@@ -417,35 +343,6 @@ def test_fake_tensors_come_before_and_go_between() -> None:
         mode.__exit__(None, None, None)
         assert is_there(gpu)
         gpu.detach()
-
-
-def test_others_may_be_entered_many_times_over() -> None:
-    """The same object twice, above and below."""
-    ops = Ops()
-    with unchanged():
-        gpu = VirtualGPU("T4").attach()
-        with ops:
-            inner = VirtualGPU("L4").attach()
-            with ops, Functions(), ops:
-                gpu.detach()
-                assert is_there(inner)
-                inner.detach()
-            torch.ones(2)
-        assert torch.ops.aten.ones.default in ops.seen
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_fake_tensors_stay_in_between(order: tuple[int, ...]) -> None:
-    gpus = machines()[:2]
-    with unchanged():
-        gpus[0].attach()
-        with FakeTensorMode():
-            gpus[1].attach()
-            fake = torch.zeros(3, device="meta")
-            for at in order:
-                gpus[at].detach()
-                assert type(fake + 1).__name__ == "FakeTensor"
-                assert torch.cuda.is_available() == (at == order[0])
 
 
 def test_a_default_device_stays() -> None:
@@ -460,32 +357,6 @@ def test_a_default_device_stays() -> None:
             second.detach()
         finally:
             torch.set_default_device(None)
-
-
-@pytest.mark.parametrize("at", range(6))
-def test_a_default_device_comes_and_goes(at: int) -> None:
-    orders = [
-        order
-        for order in itertools.permutations(("set", "reset", "attach", "detach"))
-        if order.index("set") < order.index("reset")
-        and order.index("attach") < order.index("detach")
-    ]
-    gpu = VirtualGPU("T4")
-    steps: dict[str, Callable[[], Any]] = {
-        "set": lambda: torch.set_default_device("cuda"),
-        "reset": lambda: torch.set_default_device(None),
-        "attach": gpu.attach,
-        "detach": gpu.detach,
-    }
-    with unchanged():
-        default = "cpu"
-        for step in orders[at]:
-            steps[step]()
-            default = {"set": "cuda", "reset": "cpu"}.get(step, default)
-            if attached() is gpu:
-                assert torch.zeros(3).device.type == default
-                assert torch.zeros(3, device="cuda").is_cuda
-            assert torch.zeros(3, device="cpu").tolist() == [0, 0, 0]
 
 
 class TestAttachInsideAWith:

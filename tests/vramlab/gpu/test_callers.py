@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers.masking_utils
 from torch import nn
 from torch.distributed.pipelining.schedules import _PipelineSchedule
 from torch.overrides import TorchFunctionMode
@@ -69,20 +68,6 @@ def test_a_program_may_call_its_functions_alike(
             continue  # such a file would be in PyTorch's own folder
         with pytest.raises(NoValuesError):
             function(x)
-
-
-def test_the_same_functions_are_answered(gpu: VirtualGPU) -> None:
-    positions = torch.arange(4, device="cuda")[None]
-    assert transformers.masking_utils.find_packed_sequence_indices(positions) is None
-    layer = nn.TransformerDecoderLayer(8, 2, batch_first=True).cuda()
-    decoder = nn.TransformerDecoder(layer, 1)
-    x = torch.zeros(2, 4, 8, device="cuda")
-    mask = nn.Transformer.generate_square_subsequent_mask(4, device="cuda")
-    assert decoder(x, x, tgt_mask=mask).shape == x.shape
-    torch.distributions.Normal(torch.rand(3, device="cuda"), torch.rand(3, device="cuda"))
-    if VOTE is not None:
-        assert _code(VOTE.__module__, VOTE.__qualname__) is VOTE.__code__
-        assert any(caller.function == VOTE.__qualname__ for caller in FUNCTIONS)
 
 
 def small_step(closure: Callable[[nn.Linear], Any]) -> None:

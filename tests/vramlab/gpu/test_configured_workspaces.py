@@ -6,7 +6,6 @@ import pytest
 import torch
 from allocator_invariants import check
 from torch import nn
-from torch.cuda import memory
 
 from vramlab.gpu import VirtualGPU
 from vramlab.units import KIB
@@ -50,44 +49,6 @@ def test_none_at_all(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept_bytes("A100-40GB", version) == (0, OUTPUT_BYTES)
 
 
-@pytest.mark.parametrize(
-    ("version", "left_kib", "borrowed_kib"),
-    [
-        ("1.13", 0, 0),
-        ("2.5", 2 * 128, 0),  # cuBLAS's, of two streams
-        ("2.11", 2 * 128, 0),
-        ("2.13", 2 * 128, 0),
-        ("2.15", 0, 128),
-    ],
-)
-def test_none_of_cublaslt(
-    version: str, left_kib: int, borrowed_kib: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:4:32:2")
-    monkeypatch.setenv("CUBLASLT_WORKSPACE_SIZE", "0")
-    expected = (left_kib * KIB, OUTPUT_BYTES + borrowed_kib * KIB)
-    assert kept_bytes("A100-40GB", version) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "left_kib", "borrowed_kib"),
-    [
-        ("1.13", 0, 0),
-        ("2.5", 0, 48),
-        ("2.11", 48, 0),
-        ("2.13", 0, 0),  # the one that it shares
-        ("2.15", 0, 48),
-    ],
-)
-def test_none_of_cublas(
-    version: str, left_kib: int, borrowed_kib: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
-    monkeypatch.setenv("CUBLASLT_WORKSPACE_SIZE", "48")
-    expected = (left_kib * KIB, OUTPUT_BYTES + borrowed_kib * KIB)
-    assert kept_bytes("A100-40GB", version) == expected
-
-
 def test_variables_are_read_when_they_are_first_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not again, as C++ keeps what it has read; another machine is another process."""
     with VirtualGPU("A100-40GB", torch_version="2.13"):
@@ -115,9 +76,3 @@ def test_one_that_no_gpu_has_is_out_of_memory(monkeypatch: pytest.MonkeyPatch) -
         assert torch.cuda.memory_allocated() == OUTPUT_BYTES
         del x
         check(gpu.machine.devices[0].allocator)
-
-
-def test_raw_memory_of_no_bytes(gpu: VirtualGPU) -> None:
-    assert memory.caching_allocator_alloc(0) == 0
-    memory.caching_allocator_delete(0)
-    assert torch.cuda.memory_reserved() == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -86,19 +85,6 @@ def test_factories_take_a_device(gpus: VirtualGPU, name: str) -> None:
     assert made.device == CUDA1
     assert torch.cuda.memory_allocated(1) == 512
     assert torch.cuda.memory_allocated(0) == 0
-
-
-# Factories that start from a tensor of theirs stay with it, whatever the default device.
-FOLLOW_DEFAULT = [
-    name for name in FACTORIES if "like" not in name and "new_" not in name and "host" not in name
-]
-
-
-@pytest.mark.parametrize("name", FOLLOW_DEFAULT)
-def test_factories_follow_the_device_context(gpus: VirtualGPU, name: str) -> None:
-    with torch.device("cuda:1"):
-        assert FACTORIES[name]().device == CUDA1
-    assert FACTORIES[name]().device == torch.device("cpu")
 
 
 def test_default_device(gpus: VirtualGPU) -> None:
@@ -281,10 +267,6 @@ def test_a_gpu_that_is_not_there(gpus: VirtualGPU, make: Callable[[], object]) -
         make()
 
 
-def test_devices_travel_through_pickle(gpus: VirtualGPU) -> None:
-    assert pickle.loads(pickle.dumps(torch.zeros(1, device="cuda:1").device)) == CUDA1
-
-
 def test_device_count_and_names(gpus: VirtualGPU) -> None:
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 2
@@ -339,14 +321,6 @@ def test_default_tensor_type_of_older_programs(gpus: VirtualGPU) -> None:
         torch.set_default_tensor_type("torch.FloatTensor")
     for made in (torch.zeros(3), torch.Tensor([1.0])):
         assert (made.device.type, made.dtype) == ("cpu", torch.float32)
-
-
-def test_the_default_tensor_type_goes_with_the_gpu() -> None:
-    with VirtualGPU("T4"):
-        torch.set_default_tensor_type(torch.cuda.FloatTensor)
-        assert torch.Tensor([1.0]).is_cuda
-        torch.set_default_device(None)
-    assert torch.Tensor([1.0, 2.0]).tolist() == [1.0, 2.0]
 
 
 def test_a_shallow_copy_shares_the_storage(gpus: VirtualGPU) -> None:

@@ -47,8 +47,3 @@ def test_numpy_refuses_a_gpus_tensor(gpu: VirtualGPU) -> None:
     with pytest.raises((RuntimeError, BufferError), match="nsupported device"):
         np.from_dlpack(x)
     assert torch.from_dlpack(np.ones(3)).tolist() == [1, 1, 1]
-
-
-def test_pytorch_exports_no_tensor_with_a_gradient(gpu: VirtualGPU) -> None:
-    with pytest.raises(BufferError, match="export tensors that require gradient"):
-        torch.from_dlpack(torch.zeros(4, device="cuda", requires_grad=True))

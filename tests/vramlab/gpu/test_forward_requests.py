@@ -296,15 +296,6 @@ def test_a_random_order_is_a_sort_of_random_keys() -> None:
     assert few == [80, 8, 80, 40, 40, 1]
 
 
-def test_gradients_of_distances_have_a_part_for_each_pair() -> None:
-    def distances(x: Tensor) -> None:
-        x.requires_grad_()
-        torch.pdist(x).backward(torch.ones(300 * 299 // 2, device="cuda"))
-
-    # 44,850 distances twice; the gradient of 300 rows of 100; 299 such for pairs
-    assert requested(distances, 300, 100, dtype=F32) == [179_400, 179_400, 120_000, 299 * 120_000]
-
-
 def test_copies_that_the_range_of_indices_takes_are_freed() -> None:
     with VirtualGPU("A100-40GB"):
         places = torch.arange(64, device="cuda")

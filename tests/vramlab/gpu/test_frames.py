@@ -14,7 +14,6 @@ import torch
 import vramlab
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.core.stack_frames import user_line
-from vramlab.gpu.stand_ins.torch_c import CLayer
 
 
 def allocations(stacks: str) -> list[tuple[int, list[str]]]:
@@ -78,34 +77,6 @@ def test_python_stacks_have_no_other_frames() -> None:
     told = allocations("python")
     assert len(told) == len(allocations("all"))
     assert all(names == [] for _, names in told)
-
-
-def test_metadata_marks_what_comes_after_it() -> None:
-    with VirtualGPU("A100-40GB"):
-        torch.cuda.memory._record_memory_history()
-        kept = torch.ones(1, device="cuda")
-        torch.cuda.memory._set_memory_metadata("second")
-        assert torch.cuda.memory._get_memory_metadata() == "second"
-        kept = torch.ones(2, device="cuda")
-        torch.cuda.memory._set_memory_metadata("")
-        del kept
-        (trace,) = torch.cuda.memory._snapshot()["device_traces"]
-    # segment and first tensor; second tensor and the end of the first; the end of the second
-    assert [event["user_metadata"] for event in trace] == [""] * 2 + ["second"] * 3 + [""] * 2
-
-
-def test_an_annotation_names_an_allocation_that_is_there() -> None:
-    """As the native engine has it under PyTorch 2.15.0; a view's is that of its storage."""
-    with VirtualGPU("A100-40GB") as gpu:
-        tensor = torch.zeros(1000, device="cuda")
-        torch.cuda.memory._record_memory_history()
-        address = tensor[5:].untyped_storage().data_ptr()
-        annotate = CLayer(gpu.machine).functions()["_cuda_annotateMemory"]
-        annotate(address, "early")
-        annotate(address + 512, "begins nowhere")
-        ((event,),) = torch.cuda.memory._snapshot()["device_traces"]
-    told = {key: event[key] for key in ("action", "addr", "size", "user_metadata")}
-    assert told == {"action": "annotate", "addr": address, "size": 4000, "user_metadata": "early"}
 
 
 OWN = str(Path(vramlab.__file__).parent)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -225,15 +224,6 @@ def test_what_is_captured_has_no_known_value(t4: VirtualGPU) -> None:
         capture(lambda: torch.ones(3, device="cuda"))
 
 
-def test_an_empty_graph_is_warned_of(t4: VirtualGPU) -> None:
-    x = torch.ones(3, device="cuda")
-    with pytest.warns(UserWarning, match="The CUDA Graph is empty"):
-        capture(lambda: (x.view(3, 1), torch.empty(3, device="cuda")))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        capture(lambda: x + 1)
-
-
 def test_a_pool_is_used_inside_of_the_with_statement(t4: VirtualGPU) -> None:
     pool = torch.cuda.MemPool()
     assert (pool.id, pool.use_count()) == ((0, 1), 1)
@@ -255,38 +245,6 @@ def test_a_pool_is_used_inside_of_the_with_statement(t4: VirtualGPU) -> None:
     assert torch.cuda.memory_reserved() == 0
 
 
-def test_pools_with_options(t4: VirtualGPU) -> None:
-    whole = torch.cuda.MemPool(no_split=True)
-    with torch.cuda.use_mem_pool(whole):
-        torch.empty(100, device="cuda")
-        assert torch.cuda.max_memory_allocated() == 2 * MIB
-    with pytest.raises(UnsupportedOnVirtualGPU, match="allocator of its own"):
-        torch.cuda.MemPool(object())  # type: ignore[arg-type]
-
-
-def test_older_pytorchs_share_a_generators_states() -> None:
-    """Up to 2.11 graphs share them, and keep workspaces of their stream when they go."""
-    found = []
-    for version in ("2.11", "2.12"):
-        with VirtualGPU("T4", torch_version=version):
-            found.append(_of_two_graphs())
-    tensors = 3 * 4 * MIB
-    assert found == [
-        (tensors + STATES + WORKSPACE, tensors + WORKSPACE),
-        (tensors + 2 * STATES + WORKSPACE, tensors),
-    ]
-
-
-def _of_two_graphs() -> tuple[int, int]:
-    """Return what is allocated with two graphs of one matrix product each way, and without."""
-    x = torch.ones(1024, 1024, device="cuda")
-    first, _a = capture(lambda: x @ x)
-    second, _b = capture(lambda: x + 1)
-    both = torch.cuda.memory_allocated()
-    del first, second
-    return both, torch.cuda.memory_allocated()
-
-
 def test_stream_reuse_in_captures_is_refused() -> None:
     settings = "graph_capture_record_stream_reuse:True"
     with (
@@ -294,13 +252,6 @@ def test_stream_reuse_in_captures_is_refused() -> None:
         pytest.raises(UnsupportedOnVirtualGPU, match="graph_capture_record_stream_reuse"),
     ):
         capture(lambda: torch.ones(3, device="cuda"))
-
-
-def test_compiled_programs_may_mark_steps(t4: VirtualGPU) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what PyTorch imports for it
-        torch.compiler.cudagraph_mark_step_begin()
-        torch.compiler.reset()
 
 
 def test_a_graph_outlives_nothing_of_the_next_gpu() -> None:

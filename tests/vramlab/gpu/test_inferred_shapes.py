@@ -162,12 +162,6 @@ def test_steps_of_a_training_are_asked_for_once(asked: Asked, name: str) -> None
     assert asked.times == 1
 
 
-def test_results_are_new_each_time(asked: Asked) -> None:
-    x = zeros(3)
-    first, second = asked(aten.neg.default, [x]), asked(aten.neg.default, [x])
-    assert first.untyped_storage() is not second.untyped_storage()
-
-
 @pytest.mark.parametrize(
     ("func", "one", "other"),
     [
@@ -196,19 +190,6 @@ def test_what_makes_another_result_is_asked_for_anew(
     for args in (one, other, one):
         assert described(asked(func, args)) == described(func(*args))
     assert asked.times == 2
-
-
-def test_the_learning_rate_of_a_step_is_not(asked: Asked) -> None:
-    for rate in (1e-3, 5e-4, 2.5e-4):
-        asked(aten.add_.Tensor, [zeros(3), zeros(3)], {"alpha": rate})
-    assert asked.times == 1
-
-
-def test_the_numbers_of_a_factory_count(asked: Asked) -> None:
-    device = torch.device("meta")
-    for end, length in ((3.0, 3), (7.0, 7)):
-        result = asked(aten.arange.default, [end], {"device": device})
-        assert result.shape == (length,)
 
 
 def test_the_default_dtype_counts(asked: Asked) -> None:
@@ -241,13 +222,6 @@ def test_what_shapes_do_not_decide_is_asked_each_time(asked: Asked, name: str) -
     func, make = ASKED_EACH_TIME[name]
     for _ in range(2):
         asked(func, make())
-    assert asked.times == 2
-
-
-def test_an_error_is_raised_each_time(asked: Asked) -> None:
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="reduction dim"):
-            asked(aten.mm.default, [zeros(3, 4), zeros(3, 4)])
     assert asked.times == 2
 
 

@@ -93,44 +93,12 @@ def test_a_module_that_comes_alone_is_the_same_one_later(name: str) -> None:
     assert loaded() == ["", ".below", ".settings"]
 
 
-@pytest.mark.parametrize("is_needed", [False, True])
-def test_what_came_alone_goes_with_it_unless_it_is_needed(name: str, is_needed: bool) -> None:
-    with answered_until_needed(name, {}, alone=("settings",), is_needed=lambda: is_needed):
-        settings = imported(name).settings
-    assert loaded() == (["", ".below", ".settings"] if is_needed else [])
-    assert (imported(name).settings is settings) == is_needed
-
-
-def test_setting_an_attribute_sets_it_in_the_real_one(name: str) -> None:
-    with answered_until_needed(name, {}):
-        imported(name).mine = 3
-        assert is_imported(name)
-        assert imported(name).mine == 3
-
-
-def test_questions_to_all_modules_import_nothing(name: str) -> None:
-    with answered_until_needed(name, {}):
-        late = imported(name)
-        assert late.__file__.endswith("__init__.py")
-        assert not hasattr(late, "__warningregistry__")
-        assert importlib.util.find_spec(name) is late.__spec__
-        assert not is_imported(name)
-
-
 def test_one_that_is_there_stays(name: str) -> None:
     real = imported(name)
     with answered_until_needed(name, {"ask": lambda: "without it"}):
         assert imported(name) is real
         assert real.ask() == "the real answer"
     assert imported(name) is real
-
-
-def test_one_that_is_not_installed_stays_away() -> None:
-    with (
-        answered_until_needed("not_installed_anywhere", {"ask": None}),
-        pytest.raises(ModuleNotFoundError),
-    ):
-        imported("not_installed_anywhere")
 
 
 def test_the_finder_goes_too(name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 
-import pytest
 import torch
 from torch import nn
 
@@ -19,16 +18,6 @@ def test_hooks_of_before_run_after(gpu: VirtualGPU) -> None:
     layer.cuda()
     layer(torch.ones(2, 4, device="cuda")).sum().backward()
     assert called == ["gradient", "accumulated"]
-
-
-def test_a_hook_can_be_removed_after_the_move(gpu: VirtualGPU) -> None:
-    layer = nn.Linear(4, 4)
-    called: list[str] = []
-    handle = layer.weight.register_hook(lambda gradient: called.append("gradient"))
-    layer.cuda()
-    handle.remove()
-    layer(torch.ones(2, 4, device="cuda")).sum().backward()
-    assert called == []
 
 
 def test_attributes_stay(gpu: VirtualGPU) -> None:
@@ -57,15 +46,6 @@ def test_references_do_not_hinder(gpu: VirtualGPU) -> None:
     assert not graph.is_cuda
     # 4 x 4 weights and 4 biases in float32: 64 B and 16 B, in blocks of 512 B
     assert torch.cuda.memory_allocated() == 2 * 512
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
-def test_weight_norm_of_old(gpu: VirtualGPU) -> None:
-    # It keeps `weight`, computed from `weight_g` and `weight_v`: C++ refers to those.
-    layer = nn.utils.weight_norm(nn.Conv1d(4, 4, 3)).cuda()
-    layer(torch.ones(1, 4, 8, device="cuda")).sum().backward()
-    assert layer.weight_g.grad is not None
-    assert layer.weight_g.grad.is_cuda
 
 
 def test_torchs_own_swap_is_as_before(gpu: VirtualGPU) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,14 +62,6 @@ def test_who_asks_hears_what_an_op_gave_but_not_of_one_that_failed(gpu: VirtualG
     assert results.shapes == [(4,)]
 
 
-def test_an_observer_may_come_before_the_gpu() -> None:
-    gpu = VirtualGPU("T4")
-    gpu.machine.add_observer(diary := Diary())
-    with gpu:
-        torch.zeros(4, device="cuda")
-    assert diary.told == ["aten.zeros.default", "end of aten.zeros.default"]
-
-
 def test_ops_that_an_op_calls_come_inside_of_it(gpu: VirtualGPU) -> None:
     """`tensor[mask] = number` is one kernel, masked_fill_."""
     x = torch.zeros(4, device="cuda")
@@ -83,13 +74,6 @@ def test_ops_that_an_op_calls_come_inside_of_it(gpu: VirtualGPU) -> None:
         "end of aten.masked_fill_.Tensor",
         "end of aten.index_put_.default",
     ]
-
-
-def test_an_op_that_fails_ends(gpu: VirtualGPU) -> None:
-    x = torch.zeros(4, 4, device="cuda")
-    with gpu.machine.observing(diary := Diary()), pytest.raises(RuntimeError, match="dtype"):
-        torch.mm(x, x.half())
-    assert diary.told[-2:] == ["aten.mm.default", "end of aten.mm.default"]
 
 
 def test_the_last_to_hear_of_the_beginning_is_the_first_to_hear_of_the_end(
@@ -105,19 +89,6 @@ def test_the_last_to_hear_of_the_beginning_is_the_first_to_hear_of_the_end(
         "2 end of aten.neg.default",
         "1 end of aten.neg.default",
     ]
-
-
-def test_who_hears_of_a_beginning_hears_of_the_end(gpu: VirtualGPU) -> None:
-    class Leaves(Diary):
-        def op_begins(self, func: OpOverload, *rest: Any) -> None:
-            super().op_begins(func, *rest)
-            gpu.machine.remove_observer(self)
-
-    x = torch.zeros(4, device="cuda")
-    gpu.machine.add_observer(leaves := Leaves())
-    x.neg()
-    x.exp()
-    assert leaves.told == ["aten.neg.default", "end of aten.neg.default"]
 
 
 def test_an_observer_that_fails_leaves_the_others_in_step(gpu: VirtualGPU) -> None:
@@ -136,15 +107,6 @@ def test_an_observer_that_fails_leaves_the_others_in_step(gpu: VirtualGPU) -> No
         "aten.exp.default",
         "end of aten.exp.default",
     ]
-
-
-def test_threads_are_observed(gpu: VirtualGPU) -> None:
-    x = torch.zeros(4, device="cuda")
-    with gpu.machine.observing(diary := Diary()):
-        thread = threading.Thread(target=x.neg)
-        thread.start()
-        thread.join()
-    assert diary.told == ["aten.neg.default", "end of aten.neg.default"]
 
 
 def test_a_workspace_is_told_when_it_is_allocated(gpu: VirtualGPU) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-import vramlab
 from vramlab.gpu import ops
-from vramlab.gpu.core.op_table import OPS, AutocastPolicy, OpTable, Parts
+from vramlab.gpu.core.op_table import OPS, AutocastPolicy, OpTable
 from vramlab.gpu.ops import operand_checks, sparse
 from vramlab.gpu.ops.describe import describe
 
@@ -47,31 +46,9 @@ def test_ops_that_pytorch_lacks_are_named_and_never_met() -> None:
     assert spec.check is do_nothing
 
 
-@pytest.mark.parametrize(
-    "part",
-    [{part: do_nothing} for part in Parts.__annotations__],
-    ids=lambda part: next(iter(part)),
-)
-def test_a_gpu_is_attached_all_the_same(part: dict[str, Any], monkeypatch: Any) -> None:
-    if "autocast" in part:
-        part = {"autocast": AutocastPolicy.FLOAT32}
-    parts = {**OPS._parts, "aten.no_such_op.default": part}
-    monkeypatch.setattr(OPS, "_parts", parts)
-    with vramlab.VirtualGPU("T4"):
-        assert torch.zeros(3, device="cuda").neg().is_cuda
-
-
 def test_a_name_without_its_overload_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'aten\.neg' is no overload: write it like"):
         OpTable().op("aten.neg", handler=do_nothing)
-
-
-def test_a_record_has_one_part_of_a_kind() -> None:
-    table = OpTable()
-    table.op("aten.neg.default", handler=do_nothing)
-    table.op("aten.neg.default", check=do_nothing)
-    with pytest.raises(ValueError, match=r"aten\.neg\.default has two parts of a kind"):
-        table.op("aten.neg.default", handler=operand_checks.mm)
 
 
 def test_what_is_filled_in_later_counts() -> None:

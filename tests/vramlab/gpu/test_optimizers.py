@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn, optim
-from torch.optim import swa_utils
 
 from vramlab.gpu import VirtualGPU
 
@@ -188,66 +187,3 @@ def test_a_state_dict_shares_and_loading_copies(gpu: VirtualGPU) -> None:
     saved = copy.deepcopy(state)
     assert torch.cuda.memory_allocated() == before + 2 * P
     del saved
-
-
-def test_schedulers_change_no_memory(gpu: VirtualGPU) -> None:
-    ps = parameters()
-    optimizer = optim.SGD(ps, lr=0.1)
-    schedulers: list[Any] = [
-        optim.lr_scheduler.StepLR(optimizer, 1),
-        optim.lr_scheduler.CosineAnnealingLR(optimizer, 10),
-        optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10, cycle_momentum=False),
-        optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step),
-    ]
-    before = torch.cuda.memory_allocated()
-    optimizer.step()
-    for scheduler in schedulers:
-        scheduler.step()
-    optim.lr_scheduler.ReduceLROnPlateau(optimizer).step(1.0)
-    assert torch.cuda.memory_allocated() == before
-
-
-def test_a_learning_rate_on_the_gpu(gpu: VirtualGPU) -> None:
-    ps = parameters()
-    optimizer = optim.AdamW(ps, lr=torch.tensor(0.1, device="cuda"), fused=True)
-    optimizer.step()
-    optimizer = optim.AdamW(ps, lr=torch.tensor(0.1), capturable=True)
-    optimizer.step()
-
-
-def test_averaged_models(gpu: VirtualGPU) -> None:
-    model = nn.Linear(1024, 64).cuda()
-    one = torch.cuda.memory_allocated()
-    average = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
-    assert torch.cuda.memory_allocated() == 2 * one  # the counter n_averaged is on the host
-    average.update_parameters(model)
-    average.update_parameters(model)
-    assert torch.cuda.memory_allocated() == 2 * one
-
-
-def test_one_optimizer_for_each_parameter(gpu: VirtualGPU) -> None:
-    # the optimizer step inside the backward pass: gradients never stand side by side
-    model = nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(4))).cuda()
-    optimizers = {p: optim.SGD([p], lr=0.1) for p in model.parameters()}
-
-    def step(parameter: Tensor) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    hooks = [p.register_post_accumulate_grad_hook(step) for p in model.parameters()]
-    inputs = torch.zeros(1, 256, device="cuda")
-    torch._C._cuda_clearCublasWorkspaces()
-    model(inputs).sum().backward()
-    torch._C._cuda_clearCublasWorkspaces()
-    one = 256 * 256 * 4
-    assert torch.cuda.memory_allocated() == 4 * one + 1024
-    for hook in hooks:  # parameters, hooks and optimizers hold each other through C++
-        hook.remove()
-
-
-def test_parameters_to_vector_and_back(gpu: VirtualGPU) -> None:
-    ps = parameters()
-    vector = nn.utils.parameters_to_vector(ps)
-    assert vector.numel() == 1024 * 64 + 64
-    nn.utils.vector_to_parameters(vector, ps)
-    assert ps[0].data_ptr() == vector.data_ptr()  # views of the vector now

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
-import warnings
 from typing import Any
 
 import pytest
@@ -74,23 +72,6 @@ def test_a_newer_pytorch_is_told_once_and_gets_the_newest_rules(
     assert one.filename == __file__
     assert version in str(one.message)
     assert f"rules of PyTorch {text(NEWEST)} are used" in str(one.message)
-
-
-def test_a_process_that_it_starts_tells_it_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, AFTER)
-    monkeypatch.setenv(self_check.TOLD, AFTER)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        self_check.check()
-    install(monkeypatch, "3.0.0")  # another one does
-    with pytest.warns(UserWarning, match=r"PyTorch 3\.0\.0 is newer"):
-        self_check.check()
-    assert os.environ[self_check.TOLD] == "3.0.0"
-
-
-def test_the_installed_version_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, AFTER)
-    assert VirtualGPU("T4", torch_version=AFTER).machine.torch_version == NEWEST
 
 
 # ---- Names and arguments ----

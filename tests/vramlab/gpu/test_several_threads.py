@@ -29,16 +29,6 @@ def test_threads_inherit_the_gpu(gpus: VirtualGPU) -> None:
     assert in_a_thread(lambda: torch.zeros(128, device="cuda:1").sum().device.index) == 1
 
 
-def test_each_thread_has_its_device_and_stream(gpus: VirtualGPU) -> None:
-    torch.cuda.set_device(1)
-    assert in_a_thread(torch.cuda.current_device) == 0
-    side = torch.cuda.Stream(1)
-    with torch.cuda.stream(side):
-        assert in_a_thread(lambda: torch.cuda.current_stream(1)) == torch.cuda.default_stream(1)
-    in_a_thread(lambda: torch.cuda.set_device(0))
-    assert torch.cuda.current_device() == 1
-
-
 @pytest.fixture
 def with_workspaces() -> Iterator[None]:
     """A GPU by the rules of PyTorch 2.13: since 2.15 workspaces are not kept."""
@@ -89,30 +79,6 @@ def test_autocast_and_backward_in_a_thread(gpu: VirtualGPU) -> None:
     assert layer.weight.grad is not None
 
 
-def test_memory_that_threads_share(gpu: VirtualGPU) -> None:
-    kept: list[torch.Tensor] = []
-    in_a_thread(lambda: kept.append(torch.zeros(1024, device="cuda")))
-    assert torch.cuda.memory_allocated() == 4096
-    in_a_thread(kept.clear)
-    assert torch.cuda.memory_allocated() == 0
-
-
-def test_many_threads_at_once(gpus: VirtualGPU) -> None:
-    def work(seed: int) -> int:
-        device = f"cuda:{seed % 2}"
-        for size in range(1, 40):
-            x = torch.zeros(size * 100, device=device)
-            y = (x + 1) * 2
-            del x
-        return int(y.shape[0])
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(work, range(16))) == [3900] * 16
-    for device in gpus.machine.devices:
-        check(device.allocator)
-        assert device.allocator.allocated_bytes == 0
-
-
 def test_a_thread_that_outlives_the_gpu_is_on_the_host() -> None:
     go, answers = threading.Event(), []
 
@@ -127,11 +93,6 @@ def test_a_thread_that_outlives_the_gpu_is_on_the_host() -> None:
     go.set()
     thread.join()
     assert answers == [[1, 1], False]
-
-
-def test_exceptions_in_threads_reach_whom_they_should(gpu: VirtualGPU) -> None:
-    with pytest.raises(torch.cuda.OutOfMemoryError):
-        in_a_thread(lambda: torch.zeros(2**40, device="cuda"))
 
 
 def test_a_pool_that_was_there_before_sees_the_gpu_and_forgets_it() -> None:

@@ -4,39 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from vramlab.gpu.signatures import Stubs, is_called_as, of, stands_in, written
-
-
-class BuiltIn:
-    """A function that tells by its docstring, as pybind11's do."""
-
-    def __init__(self, text: str) -> None:
-        self.__doc__ = text
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("f() -> int", "()"),
-        ("f(arg0: str, arg1: c10::DispatchKey) -> bool", "(arg0, arg1)"),
-        ("f(a: dict[str, int], b: A | None = <B.C: 1>, c: int = 2) -> X", "(a, b=None, c=None)"),
-        ("(arg0: torch.DispatchKey, *args, **kwargs) -> object", "(arg0, *args, **kwargs)"),
-        (
-            "f(a: collections.abc.Callable[[int, str], None], *, b: int) -> int\n\nText.",
-            "(a, *, b)",
-        ),
-        ("f(*args, **kwargs)\nOverloaded function.\n\n1. f(a: int) -> int", "(*args, **kwargs)"),
-    ],
-)
-def test_docstrings_of_pybind11_are_read(text: str, expected: str) -> None:
-    assert str(of(BuiltIn(text))) == expected
 
 
 def test_python_is_asked_and_a_class_tells_nothing() -> None:

@@ -204,30 +204,6 @@ def test_gradients_and_modes_take_the_slow_path(a100: VirtualGPU) -> None:
     assert torch.ops.aten._addmm_activation.default in seen
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_the_host_takes_its_own_fast_path(gpu: VirtualGPU) -> None:
-    layer = nn.TransformerEncoderLayer(D, HEADS, 2 * D, batch_first=True).eval()
-    nested = torch.nested.nested_tensor([torch.randn(3, D), torch.randn(5, D)])
-    with torch.no_grad():
-        assert layer(torch.randn(B, L, D)).shape == (B, L, D)
-        assert layer(nested).is_nested
-        on_meta = layer.to("meta")(torch.empty(B, L, D, device="meta"))
-    assert (on_meta.shape, on_meta.device.type) == ((B, L, D), "meta")
-
-
-def test_masks_of_another_dtype_are_refused(a100: VirtualGPU) -> None:
-    layer, x = attention(dtype=BF16), zeros(dtype=BF16)
-    mask = zeros(L, L)  # of numbers: the slow path takes it, to memory-efficient attention
-    with torch.no_grad(), pytest.raises(RuntimeError, match="invalid dtype for bias"):
-        layer(x, x, x, attn_mask=mask, need_weights=False)
-
-
-def test_queries_of_another_width_are_refused(a100: VirtualGPU) -> None:
-    layer, x = attention(), zeros(B, L, 32)
-    with torch.no_grad(), pytest.raises(RuntimeError, match="passed-in embed_dim 64 didn't match"):
-        layer(x, x, x)
-
-
 @pytest.mark.parametrize(
     ("shape", "dtype", "mask_type", "match"),
     [

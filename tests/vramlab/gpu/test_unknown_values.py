@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from vramlab.errors import NoValuesError
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.ops.values import AnswerNan
-from vramlab.units import MIB
 
 KNOWN: dict[str, tuple[Callable[[], Tensor], float]] = {
     "ones": (lambda: torch.ones(1, device="cuda"), 1),
@@ -44,52 +43,6 @@ def test_known_values(gpus: VirtualGPU, name: str) -> None:
     assert float(tensor) == tensor.item()
     assert bool(tensor) == bool(value)
     assert tensor.cpu().item() == tensor.item()
-
-
-UNKNOWN: dict[str, Callable[[], Tensor]] = {
-    "computed": lambda: torch.rand(1, device="cuda") + 1,
-    "random": lambda: torch.rand(1, device="cuda"),
-    "empty": lambda: torch.empty(1, device="cuda"),
-    "changed": lambda: torch.ones(1, device="cuda").add_(torch.rand(1, device="cuda")),
-    "changed by out=": lambda: torch.add(
-        torch.rand(1, device="cuda"), 1, out=torch.ones(1, device="cuda")
-    ),
-    "one of several": lambda: torch.rand(3, device="cuda")[0],
-    "beside one that was written": lambda: beside_one_that_was_written(),
-    "overwritten on the host": lambda: torch.ones(1).copy_(torch.rand(1, device="cuda")),
-    "a large host tensor's": lambda: torch.ones(4 * MIB)[0],
-    "a large host tensor's sum": lambda: torch.ones(4 * MIB).sum(),
-    "moved back": lambda: torch.rand(1, device="cuda").cpu(),
-}
-
-
-def beside_one_that_was_written() -> Tensor:
-    x = torch.empty(3, device="cuda")
-    x[0] = 5.0
-    x[1].fill_(6.0)
-    x[2:].copy_(torch.tensor([7.0]))
-    return x[1]
-
-
-@pytest.mark.parametrize("name", UNKNOWN)
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda x: x.item(),
-        lambda x: float(x),
-        lambda x: int(x),
-        lambda x: bool(x),
-        lambda x: x.tolist(),
-        lambda x: bool(x > 0),
-        lambda x: math.sqrt(x),
-        lambda x: [0, 1][x.long()],
-    ],
-)
-def test_unknown_values_are_errors(
-    gpu: VirtualGPU, name: str, read: Callable[[Tensor], object]
-) -> None:
-    with pytest.raises(NoValuesError, match="a virtual GPU keeps the sizes of tensors"):
-        read(UNKNOWN[name]())
 
 
 def test_the_error_says_what_and_what_to_do(gpu: VirtualGPU) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from vramlab.errors import NoValuesError
 from vramlab.gpu import VirtualGPU
 
 Op = Callable[[torch.Tensor], torch.Tensor]
@@ -55,16 +54,3 @@ def test_the_result_and_the_indices_of_a_mask_are_allocated(nan_gpu: VirtualGPU)
     assert torch.cuda.memory_allocated() - before == 2048
     assert torch.cuda.max_memory_allocated() - before == 2048 + 6656
     assert chosen.shape == (400,)
-
-
-def test_it_is_an_error_where_reads_are(gpu: VirtualGPU) -> None:
-    x = scores()
-    with pytest.raises(NoValuesError, match=r"shape of the result of nonzero\(\) depends on the"):
-        x.nonzero()
-    with pytest.raises(NoValuesError, match=r"shape of the result of tensor\[mask\] depends on"):
-        x[x > 0]
-
-
-def test_the_host_knows_its_own_values(nan_gpu: VirtualGPU) -> None:
-    assert torch.tensor([0, 3, 0, 5]).nonzero().flatten().tolist() == [1, 3]
-    assert scores().cpu().nonzero().device == torch.device("cpu")

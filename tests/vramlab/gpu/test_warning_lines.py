@@ -91,15 +91,6 @@ def test_a_line_between_pytorchs_and_the_programs_is_not_named() -> None:
     assert named == [(__file__, line)]
 
 
-def test_a_hook_of_the_programs_own_is_told_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
-    with VirtualGPU("T4"), warnings.catch_warnings():
-        warnings.simplefilter("always")
-        monkeypatch.setattr(warnings, "showwarning", lambda *told: shown.append(told[2]))
-        implicit_dimension("cuda")
-    assert shown == [__file__]
-
-
 def test_the_programs_own_warnings_are_left_alone() -> None:
     def old() -> None:
         torch.ones(1, device="cuda")
@@ -125,15 +116,6 @@ def test_vramlabs_own_warnings_name_the_line_of_the_program() -> None:
     for action in (compiled, compiled_by_pytorch, profiled):
         with VirtualGPU("T4"):
             assert places(action) == [(__file__, action.__code__.co_firstlineno + 1)]
-
-
-def test_each_line_is_warned_once_by_default() -> None:
-    with VirtualGPU("T4"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        for _ in range(2):
-            torch.compile(lambda y: y)
-        torch.compile(lambda y: y)
-    assert [one.lineno for one in caught] == [caught[0].lineno, caught[0].lineno + 1]
 
 
 def test_where_no_program_runs_a_warning_is_given_all_the_same(

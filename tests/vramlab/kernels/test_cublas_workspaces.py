@@ -86,25 +86,6 @@ def test_sizes_can_be_configured() -> None:
     assert [w.size_bytes for w in workspaces(CUBLASLT, context)] == [4224 * KIB, 512 * KIB]
 
 
-@pytest.mark.parametrize(
-    ("config", "expected_kib"),
-    [
-        (":4096:2:16:8", 2 * 4096 + 8 * 16),
-        (":0:0", 0),
-        (":4096:0", 0),
-        (":0:0:16:1", 16),
-        (":16:8:", 8 * 16),
-        (":4096:2:16", 2 * 4096),  # no count: no pair
-        ("::4096:2", 2 * 4096),
-        ("x:16:8 and :4096:1", 8 * 16 + 4096),
-        (":16:8,:16:8", 2 * 8 * 16),
-    ],
-)
-def test_pairs_are_added_up(config: str, expected_kib: int) -> None:
-    context = KernelContext(H200, (2, 13), {"CUBLAS_WORKSPACE_CONFIG": config})
-    assert workspaces(CUBLAS, context) == (Workspace("cublas", expected_kib * KIB, True),)
-
-
 @pytest.mark.parametrize("config", ["", "much", "4096:2", ":4096", ":-1:2", ":16 :8", ":big:1"])
 @pytest.mark.parametrize(("gpu", "default_bytes"), [(A100, BEFORE_HOPPER), (H200, 32 * MIB)])
 def test_without_a_pair_pytorch_warns(config: str, gpu: Model, default_bytes: int) -> None:
@@ -112,36 +93,6 @@ def test_without_a_pair_pytorch_warns(config: str, gpu: Model, default_bytes: in
     said = f"^Could not parse CUBLAS_WORKSPACE_CONFIG, .* workspace size of {default_bytes} bytes.$"
     with pytest.warns(UserWarning, match=said):
         assert workspaces(CUBLAS, context) == (Workspace("cublas", default_bytes, True),)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected_bytes"),
-    [
-        ("512", 512 * KIB),
-        (" +512 KiB", 512 * KIB),
-        ("0", 0),
-        ("2147483647", (2**31 - 1) * KIB),
-        ("-1", 2**64 - KIB),  # size_t: no GPU has that much
-    ],
-)
-def test_the_size_of_cublaslts_is_read_as_stoi_does(text: str, expected_bytes: int) -> None:
-    context = KernelContext(A100, (2, 8), {"CUBLASLT_WORKSPACE_SIZE": text})
-    assert workspaces(CUBLASLT, context)[0] == Workspace("cublaslt", expected_bytes, False)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("more", "^invalid CUBLASLT_WORKSPACE_SIZE, using default workspace size of 1024 KiB.$"),
-        ("", "^invalid CUBLASLT_WORKSPACE_SIZE, "),
-        ("- 1", "^invalid CUBLASLT_WORKSPACE_SIZE, "),
-        ("2147483648", "^CUBLASLT_WORKSPACE_SIZE out of range, using default .* of 1024 KiB.$"),
-    ],
-)
-def test_another_size_of_cublaslts_is_told(text: str, said: str) -> None:
-    context = KernelContext(A100, (2, 8), {"CUBLASLT_WORKSPACE_SIZE": text})
-    with pytest.warns(UserWarning, match=said):
-        assert workspaces(CUBLASLT, context)[0] == Workspace("cublaslt", MIB, False)
 
 
 def test_a_size_set_from_python_wins_over_the_environment() -> None:

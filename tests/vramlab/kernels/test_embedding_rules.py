@@ -20,11 +20,6 @@ def tokens(*shape: int) -> torch.Tensor:
     return meta(*shape, dtype=torch.int64)
 
 
-def test_up_to_3072_indices_one_kernel_does_it(events: Events) -> None:
-    backward = aten.embedding_dense_backward.default
-    assert events(backward, meta(6, 512, 768), tokens(6, 512), 30522, 0, False) == [OUT]
-
-
 def test_rows_of_partial_sums() -> None:
     # 16384 tokens: at most 16384 different ones, and 1638 more parts of 10 repetitions
     assert partial_rows(16_384, 30_522) == 18_022
@@ -113,12 +108,6 @@ def test_expanded_indices_are_copied(takes: Takes) -> None:
     weight, indices = meta(10, 8), tokens(16)
     assert takes(aten.embedding.default, weight, indices) == []
     assert takes(aten.embedding.default, weight, indices.expand(4, 16)) == [8 * 4 * 16]
-
-
-def test_scattered_operands_are_copied_first(takes: Takes) -> None:
-    gradient, indices = meta(64, 8).t(), tokens(16)[::2]
-    backward = aten.embedding_dense_backward.default
-    assert takes(backward, gradient, indices, 100, -1, False) == [8 * 8, 8 * 64 * 4]
 
 
 def test_bags_are_summed_by_token_however_few_they_are(takes: Takes) -> None:

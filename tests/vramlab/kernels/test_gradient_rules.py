@@ -17,18 +17,6 @@ def _without_cudnn(found: list[Any]) -> list[Any]:
     return [event for event in found if event[0] != "convolve"]
 
 
-def test_norms_of_many_tensors_share_one_buffer(events: Events) -> None:
-    """Three tensors, the largest of 200,000 numbers: 4 chunks of 65536 for each of the three."""
-    tensors = [meta(200_000), meta(1000), meta(10, 10)]
-    assert events(aten._foreach_norm.Scalar, tensors) == [
-        ("take", 3 * 4 * 4),
-        ("output", 0),
-        ("output", 1),
-        ("output", 2),
-        ("give", 3 * 4 * 4),
-    ]
-
-
 def test_since_2_15_each_tensor_has_norms_of_its_own_chunks(takes: Takes) -> None:
     """Chunks of 65536 numbers: 10, 1 and 2; where those of each begin, and the end, as int64."""
     tensors = [meta(655_360), meta(5), meta(65_537)]
@@ -56,14 +44,6 @@ def test_other_norms_are_taken_one_by_one(events: Events) -> None:
         ("give", 4 * 320),
         ("output", 1),
     ]
-
-
-def test_dropout_allocates_its_mask_first(events: Events) -> None:
-    assert events(aten.native_dropout.default, meta(10), 0.1, True) == [
-        ("output", 1),
-        ("output", 0),
-    ]
-    assert events(aten.native_dropout.default, meta(10), 1.0, True)[0] == ("output", 0)
 
 
 CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)

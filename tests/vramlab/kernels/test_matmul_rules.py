@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -16,24 +15,11 @@ OUT = ("output", 0)
 CUBLAS, CUBLASLT = ("workspace", "CUBLAS"), ("workspace", "CUBLASLT")
 
 
-def test_unbroken_operands_take_nothing(events: Events) -> None:
-    assert events(aten.mm.default, meta(64, 32), meta(32, 16)) == [OUT, CUBLAS]
-    assert events(aten.mm.default, meta(32, 64).t(), meta(16, 32).t()) == [OUT, CUBLAS]
-    # a column block of a wider matrix: rows are unbroken, and further apart than they are long
-    assert events(aten.mm.default, meta(64, 96)[:, 32:64], meta(32, 16)) == [OUT, CUBLAS]
-
-
 def test_document_001_the_expanded_gradient_of_sum_is_cloned(events: Events) -> None:
     gradient = meta().expand(10240, 2048)  # float32: 10240 * 2048 * 4 B = 80 MiB
     expected = [OUT, ("take", 80 * MIB), CUBLAS, ("give", 80 * MIB)]
     assert events(aten.mm.default, gradient, meta(2048, 1024)) == expected
     assert events(aten.mm.default, gradient.t(), meta(10240, 1024)) == expected
-
-
-def test_document_003_the_same_in_float16(events: Events) -> None:
-    gradient = meta(dtype=torch.float16).expand(10240, 1024)  # 10240 * 1024 * 2 B = 20 MiB
-    weight = meta(1024, 1024, dtype=torch.float16)
-    assert ("take", 20 * MIB) in events(aten.mm.default, gradient, weight)
 
 
 def test_with_a_row_major_result_the_right_operand_is_cloned_first(
@@ -67,23 +53,6 @@ LINEAR = (meta(16), meta(8, 4), meta(16, 4).t())  # bias, input, weight.t()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "library"),
-    [
-        (LINEAR, {}, CUBLASLT),
-        (LINEAR, {"beta": 2}, CUBLAS),  # cuBLASLt adds the bias as it is
-        ((meta(8, 16), *LINEAR[1:]), {}, CUBLAS),  # a whole matrix is copied into the result
-        ((meta(1, 16), *LINEAR[1:]), {}, CUBLASLT),
-        ((LINEAR[0], meta(1, 4), LINEAR[2]), {}, CUBLAS),  # one row of input
-        ((meta(1), meta(8, 4), meta(1, 4).t()), {}, CUBLAS),  # one feature out
-    ],
-)
-def test_addmm_hands_a_bias_to_cublaslt(
-    events: Events, arguments: tuple[Any, ...], options: dict[str, Any], library: tuple[str, str]
-) -> None:
-    assert events(aten.addmm.default, *arguments, **options) == [OUT, library]
-
-
-@pytest.mark.parametrize(
     ("version", "library"),
     [
         ((2, 10), CUBLAS),
@@ -106,24 +75,6 @@ def test_cublaslt_can_be_switched_off(events: Events) -> None:
     assert events(aten.addmm.default, *LINEAR, environment=off) == [OUT, CUBLAS]
 
 
-def test_an_activation_is_fused_with_a_bias_matrix_too(events: Events) -> None:
-    bias = meta(8, 16)
-    assert events(aten._addmm_activation.default, bias, *LINEAR[1:]) == [OUT, CUBLASLT]
-
-
-def test_integer_products_take_no_workspace_of_their_own(events: Events) -> None:
-    left, right = meta(32, 16, dtype=torch.int8), meta(8, 16, dtype=torch.int8).t()
-    assert events(aten._int_mm.default, left, right) == [OUT]
-    # Before, making cuBLASLt's handle made cuBLAS's, with its workspace.
-    assert events(aten._int_mm.default, left, right, version=(2, 11)) == [OUT, CUBLAS]
-
-
-def test_batches_of_attention_heads_take_nothing(events: Events) -> None:
-    heads = meta(2 * 12, 128, 64)
-    assert events(aten.bmm.default, heads, heads.transpose(1, 2)) == [OUT, CUBLAS]
-    assert events(aten.bmm.default, heads.transpose(1, 2), heads) == [OUT, CUBLAS]
-
-
 def test_a_batch_of_expanded_matrices_is_cloned(events: Events) -> None:
     gradient = meta().expand(24, 128, 128)  # 24 * 128 * 128 * 4 B
     expected = [OUT, ("take", 1_572_864), CUBLAS, ("give", 1_572_864)]
@@ -139,24 +90,6 @@ def test_one_matrix_for_the_whole_batch_is_read_in_place(events: Events) -> None
 def test_empty_batches_use_no_library(events: Events) -> None:
     assert events(aten.bmm.default, meta(0, 4, 4), meta(0, 4, 4)) == [OUT]
     assert events(aten.bmm.default, meta(2, 4, 0), meta(2, 0, 4)) == [OUT]
-
-
-def test_matrix_times_vector(events: Events) -> None:
-    assert events(aten.mv.default, meta(8, 4), meta(4)) == [OUT, CUBLAS]
-    assert events(aten.addmv.default, meta(8), meta(4, 8).t(), meta(4)) == [OUT, CUBLAS]
-    expanded = meta().expand(4)
-    assert events(aten.mv.default, meta(8, 4), expanded) == [
-        OUT,
-        ("take", 16),
-        CUBLAS,
-        ("give", 16),
-    ]
-    holes = meta(8, 4, 2)[:, :, 0]
-    assert ("take", 8 * 4 * 4) in events(aten.mv.default, holes, meta(4))
-
-
-def test_dot_uses_cublas(events: Events) -> None:
-    assert events(aten.dot.default, meta(4), meta(4)) == [OUT, CUBLAS]
 
 
 def added_matrix(

@@ -15,14 +15,6 @@ aten = torch.ops.aten
 Takes = Callable[..., list[int]]
 
 
-def test_layer_norm_takes_its_outputs(events: Events) -> None:
-    weight = meta(768)
-    forward = events(
-        aten.native_layer_norm.default, meta(32, 512, 768), [768], weight, weight, 1e-5
-    )
-    assert forward == [("output", 0), ("output", 1), ("output", 2)]
-
-
 def test_layer_norm_wants_its_input_contiguous(events: Events) -> None:
     input = meta(768, 64).t()
     assert events(aten.native_layer_norm.default, input, [768], None, None, 1e-5) == [
@@ -37,15 +29,6 @@ def test_layer_norm_wants_its_input_contiguous(events: Events) -> None:
 def backward_of_layer_norm(rows: int, columns: int) -> tuple[object, ...]:
     input, weight, statistics = meta(rows, columns), meta(columns), meta(rows, 1)
     return input, input, [columns], statistics, statistics, weight, weight, [True, True, True]
-
-
-def test_a_usual_batch_is_summed_by_blocks_of_their_own(events: Events) -> None:
-    arguments = backward_of_layer_norm(32 * 512, 768)
-    assert events(aten.native_layer_norm_backward.default, *arguments) == [
-        ("output", 0),
-        ("output", 1),
-        ("output", 2),
-    ]
 
 
 def test_partial_gradients_are_for_long_batches_of_short_rows() -> None:
@@ -84,17 +67,6 @@ def test_long_batches_leave_partial_gradients_to_be_summed(events: Events) -> No
         ("give", parts),
         ("give", parts),
     ]
-
-
-def test_rms_norm_both_ways(events: Events) -> None:
-    input, weight = meta(64, 128), meta(128)
-    forward = events(aten._fused_rms_norm.default, input, [128], weight, 1e-6)
-    assert forward == [("output", 0), ("output", 1)]
-    backward = aten._fused_rms_norm_backward.default
-    arguments = (input, input, [128], meta(64, 1), weight, [True, True])
-    assert events(backward, *arguments) == [("output", 0), ("output", 1)]
-    scattered = (meta(128, 64).t(), *arguments[1:])
-    assert ("take", 64 * 128 * 4) in events(backward, *scattered)
 
 
 def test_group_norm_keeps_a_scale_and_a_shift_of_each_channel(takes: Takes) -> None:

@@ -45,10 +45,6 @@ def test_a_rule_gets_the_ops_own_arguments() -> None:
     assert list(steps) == [Take(7, "seen")]  # 5 numbers + dimension 2 + no keepdim
 
 
-def test_an_op_without_a_rule_has_none() -> None:
-    assert TABLE.find(aten.relu.default) is None
-
-
 def test_two_rules_for_one_op_are_refused() -> None:
     table = RuleTable()
     for _ in range(2):
@@ -85,10 +81,6 @@ def test_outputs_can_be_named_one_by_one_and_have_larger_storages() -> None:
         ("output", 2),
         ("give", 10),
     ]
-
-
-def test_a_temporary_of_no_bytes_is_never_asked_for() -> None:
-    assert recorded([Take(0, "a"), Give("a")], 0) == []
 
 
 def test_of_two_temporaries_of_one_name_the_newest_is_given_back() -> None:

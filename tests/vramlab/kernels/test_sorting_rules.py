@@ -81,16 +81,6 @@ def rows(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
     return meta(*shape, dtype=dtype)
 
 
-def test_reading_by_index_takes_its_output(events: Events) -> None:
-    table = meta(1000, 64)
-    assert events(aten.index.Tensor, table, [rows(32)]) == [OUT]
-    assert events(aten.index.Tensor, table, [rows(32, dtype=torch.int32)]) == [
-        ("take", 8 * 32),
-        OUT,
-        ("give", 8 * 32),
-    ]
-
-
 def test_indices_that_broadcast_differently_are_laid_out_alike(takes: Takes) -> None:
     table = meta(1000, 64)
     assert takes(aten.index.Tensor, table, [rows(32, 1), rows(1, 16)]) == [4096, 4096]
@@ -146,7 +136,3 @@ def test_a_second_index_is_added_to_the_first(events: Events) -> None:
         ("give", 128),
     ]
     assert happened[7] == ("give", 128)
-
-
-def test_writing_by_index_takes_nothing(events: Events) -> None:
-    assert events(aten.index_put_.default, meta(1000, 64), [rows(16)], meta(16, 64)) == [OUT]

@@ -127,19 +127,6 @@ def test_effects_are_those_of_the_changed_plans_and_all_lower_the_peak() -> None
         assert change.peak_bytes <= (1 - WORTHWHILE) * about_bytes(plan)
 
 
-def test_the_smallest_plan_has_nothing_left_to_change() -> None:
-    plan = Plan(
-        XL,
-        batch=1,
-        sequence=128,
-        precision="bfloat16, float32 master",
-        implementation="fused",
-        checkpointing="full",
-        offload="optimizer",
-    )
-    assert next_changes(plan) == []
-
-
 def test_a_plan_that_fits_can_be_cheaper_still() -> None:
     plan = Plan(XL, batch=1, sequence=128)
     assert estimate(plan).fits
@@ -171,12 +158,6 @@ def test_batches_that_cannot_be_shared_are_left_out() -> None:
     # 1F1B has a micro-batch for each stage.
     assert "2 pipeline stages" not in whats(plan.but(batch=1))
     assert "2 pipeline stages" in whats(plan.but(batch=2))
-
-
-def test_kernels_that_a_gpu_lacks_are_left_out() -> None:
-    options = {**PLAIN, "precision": "autocast float16", "batch": 2, "micro_batch": 1}
-    assert "flash attention" in whats(Plan(LLAMA, "A100-40GB", **options))
-    assert "flash attention" not in whats(Plan(LLAMA, "T4", **options))
 
 
 def test_what_pytorch_does_not_combine_is_left_out() -> None:

@@ -148,10 +148,6 @@ def test_patterns_of_layers(kinds: str, first: int, period: int) -> None:
     assert layer_lists(model, 0) == [LayerList("0", len(kinds), first, period)]
 
 
-def test_layers_without_a_pattern_are_no_list() -> None:
-    assert layer_lists(nn.ModuleList(Numbered(width, "a") for width in range(1, 9)), 0) == []
-
-
 # ---- What is refused ----
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from vramlab.cuda_rules.collectives import ring_sent_bytes
-from vramlab.planner import Plan, estimate, price, simulate
-from vramlab.planner.price import compared_table, ladder_table, measure_price, price_table
+from vramlab.planner import Plan, estimate, price
+from vramlab.planner.price import ladder_table, measure_price
 from vramlab.programs.transformer_memory import Sizes
 from vramlab.units import GIB
 
@@ -65,12 +65,6 @@ def test_counted_on_short_models_it_is_what_long_ones_do(monkeypatch: pytest.Mon
     assert measure_price(plan) == extended
 
 
-def test_price_is_the_same_where_a_plan_does_not_fit() -> None:
-    huge = PLAN.but(batch=2**20)
-    assert estimate(huge).peak_bytes > huge.model.total_bytes
-    assert measure_price(huge).flops == 2**18 * measure_price(PLAN).flops  # of 4 texts
-
-
 def test_least_seconds_are_those_of_the_catalogue() -> None:
     computing, sending = price.Price(312 * 10**12, 300 * 10**9).least_seconds(PLAN)
     assert (computing, sending) == (1.0, 1.0)  # 312 TFLOP/s in bfloat16, 300 GB/s of NVLink
@@ -104,18 +98,3 @@ def test_ladder_adds_up() -> None:
     assert peak == f"{found.peak_bytes / GIB:,.2f}"
     assert abs(float(states) + float(rest) - float(peak)) < 0.015
     assert share == f"{found.peak_bytes / found.available_bytes:.0%}"
-
-
-def test_compared_says_what_does_not_fit() -> None:
-    long = PLAN.but(batch=2**16)
-    plans = {"small": PLAN, "long": long}
-    table = compared_table(plans, {name: simulate(p) for name, p in plans.items()}, "Two plans")
-    small_row, long_row = table.rows
-    assert (small_row[3], small_row[-1]) == ("+0 B", "yes")
-    assert (long_row[2], long_row[3], long_row[-1]) == ("-", "-", "no")
-
-
-def test_price_table_has_a_row_for_each_plan() -> None:
-    table = price_table({"alone": PLAN, "together": PLAN.but(data=2)}, "Two plans")
-    assert [row[0] for row in table.rows] == ["alone", "together"]
-    assert table.rows[0][4] == "0 bytes"

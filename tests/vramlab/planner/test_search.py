@@ -11,7 +11,6 @@ import pytest
 from vramlab.cli import main
 from vramlab.planner import Plan, estimate, find_model
 from vramlab.planner.search import Found, search
-from vramlab.planner.search_report import two_digits
 from vramlab.planner.step_time import (
     ERROR,
     LAUNCH_SECONDS,
@@ -152,10 +151,6 @@ def test_an_interruption_returns_what_was_found() -> None:
     found: Found = search(TINY, "T4", 1, tell=stop_at_the_second, **options)
     assert found.interrupted
     assert len(found.fitting) == 1
-
-
-def test_two_digits() -> None:
-    assert [two_digits(value) for value in (19_591, 104.9, 7.2)] == [20_000, 100, 7]
 
 
 @pytest.mark.parametrize(
