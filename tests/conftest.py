@@ -58,7 +58,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, so that at the end nobody waits for it."""
+    """Start long tests first, so that the last worker does not wait for one."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

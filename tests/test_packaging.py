@@ -1,4 +1,4 @@
-"""The environment: one lock, repeated for conda; a machine that lacks something is told what."""
+"""The environment: one lock, repeated for conda; a message names what a machine lacks."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_the_class_is_graded(course: Path) -> None:
             submission.student_id: submission.score
             for submission in gradebook.assignment_submissions(EXERCISE)
         }
-    # 2 + 3 + 4 + 3 + 4 points; bob has handed in what was released.
+    # 2 + 3 + 4 + 3 + 4 points; bob has submitted what was released.
     assert scores == {"ada": 16.0, "bob": 0.0, "eve-7": 16.0}
     for student in scores:
         assert (course / "autograder" / "feedback" / student / EXERCISE).is_dir()

@@ -1,4 +1,4 @@
-"""The table of docs/accuracy.md that holds the engines against recordings, and each other."""
+"""The table of docs/accuracy.md that compares the engines with recordings and each other."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ OURS = (".jp-OutputArea-output", ".jp-MarkdownOutput")
 """What is the course's in a notebook; everything around it is JupyterLab's."""
 
 BUGS = ("AssertionError", "AttributeError", "IndexError", "KeyError", "NameError", "TypeError")
-"""What an explorer shows in place of a view if it is broken, and not if a setting is refused."""
+"""What an explorer shows instead of a view if it is broken, and not if a setting is refused."""
 
 
 @pytest.fixture(scope="module", params=LESSONS)
@@ -76,7 +76,7 @@ def test_the_explorers_of_a_lesson_follow_the_mouse_and_the_keyboard(lesson: Not
         for move in moves:
             lesson.wait_for_change(explorer, move)
             if (refusal := explorer.get_by_role("alert")).count():
-                # Not every setting goes with every other. Begin anew, or the next is refused, too.
+                # Some settings exclude each other. Start over, or the next is refused, too.
                 assert refusal.locator("strong").inner_text() not in BUGS
                 lesson.run(cell_id)
         for options in lists:  # two options may well lead to the same

@@ -61,7 +61,7 @@ def test_what_a_learner_has_written_stays(course: tuple[Path, Path]) -> None:
     assert text_of(exercise) == "exercise, 1, and my answer"
     assert text_of(folder / "exercises" / "01" / "01 (new).ipynb") == "exercise, 2"
 
-    again = deliver(source, folder)  # it is told once
+    again = deliver(source, folder)  # it is reported once
     assert (again.beside, again.kept) == ([], ["exercises/01/01.ipynb"])
 
 
@@ -229,7 +229,7 @@ def test_a_folder_keeps_the_language_that_it_was_given(
     capsys.readouterr()
     assert main(["lab", str(folder), "--language", "en", "--no-open"]) == 0
     assert text_of(folder / lesson).startswith("# 01 · The CUDA context\n")
-    # All that a note or a translation was in: nobody has written in any of them.
+    # Every notebook with a note or a translation, since the learner changed none of them.
     assert "notebooks were brought up to date" in capsys.readouterr().out
     assert language_of(folder) == "en"
 

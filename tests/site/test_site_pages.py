@@ -1,4 +1,4 @@
-"""The reader of finished pages finds each kind of fault, and none where there is none."""
+"""The reader of finished pages finds each kind of fault, and none in good pages."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from vramlab.errors import AllocatorInvariantError
 
 
 def check(allocator: CachingAllocator) -> None:
-    """Hold every number of an allocator against its blocks.
+    """Compare every number of an allocator with its blocks.
 
     Checked: the blocks of a segment tile it; segments do not overlap; no two free neighbours are
     left unmerged; the cache holds exactly the free blocks, sorted; free plus active bytes are what

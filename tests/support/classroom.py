@@ -42,7 +42,7 @@ class Classroom:
     """A course with one assignment, laid out and configured as in the repository.
 
     Without `has_sandbox`, answers are judged under limits alone, by one process for all courses of
-    a test run: each sandbox would import torch anew.
+    a test run: each sandbox would import torch again.
     """
 
     def __init__(self, folder: Path, exercise: str, *, has_sandbox: bool = False) -> None:
@@ -77,7 +77,7 @@ class Classroom:
         (folder / f"{self.exercise}.ipynb").write_text(text)
 
     def autograde(self, *, again: bool = False) -> bool:
-        """Run nbgrader's autograde; tell whether it found every submission in order."""
+        """Run nbgrader's autograde; return whether it found every submission in order."""
         self.config.Autograde.force = again
         try:
             _convert(Autograde, self.config)
@@ -131,7 +131,7 @@ def _convert(converter: type[Autograde] | type[GenerateAssignment], config: Conf
     with warnings.catch_warnings():
         # nbgrader 0.9.6 makes SQLAlchemy warn about its own session whenever a submission is new.
         warnings.filterwarnings("ignore", "Object of type <Submitted", SAWarning)
-        # A submission with two cells of one id is mended, with a warning.
+        # A submission with two cells of one id is repaired, with a warning.
         warnings.simplefilter("ignore", DuplicateCellId)
         step.start()
 

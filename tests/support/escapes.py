@@ -1,6 +1,6 @@
 """What code could try that has broken out of the language of answers.
 
-Each function stands alone, since its source is handed in as an answer, and tells what came of it.
+Each function stands alone, since its source is submitted as an answer, and returns its result.
 All of them are bounded in count, size and time, and go to the loopback device at most.
 """
 
@@ -47,7 +47,7 @@ def names_in(path: str) -> str:
 
 
 def writes_into(paths: list[str]) -> str:
-    """Make a folder in each, and a file of one byte; tell what was possible."""
+    """Make a folder in each, and a file of one byte; return what was possible."""
     import os
     from pathlib import Path
 
@@ -82,7 +82,7 @@ def leave_things(folder: str) -> str:
 
 
 def fill_disk(folder: str) -> str:
-    """Write at most 256 MiB; tell how many MiB it took, and what ended it."""
+    """Write at most 256 MiB; return how many MiB it took, and what ended it."""
     written = 0
     try:
         with open(f"{folder}/full", "wb", buffering=0) as file:
@@ -94,7 +94,7 @@ def fill_disk(folder: str) -> str:
 
 
 def fork_some(most: int, take_bytes: int = 0) -> str:
-    """Start at most so many processes that sleep for a minute; tell how many there were."""
+    """Start at most so many processes that sleep for a minute; return how many there were."""
     import os
     import time
 
@@ -277,7 +277,7 @@ def forge_into_everything(forged: str) -> str:
 
 
 def look_into_the_pool() -> str:
-    """Tell which ways there are into the memory of the pool's process."""
+    """List the ways into the memory of the pool's process."""
     import ctypes
     import os
 
@@ -315,7 +315,7 @@ def find_in_memory(reversed_text: str) -> str:
 
 
 def gain_rights() -> str:
-    """Tell which rights this process has, or can get."""
+    """List the rights that this process has or can get."""
     import ctypes
     import os
     from pathlib import Path

@@ -111,7 +111,7 @@ class _Provisioner(LocalProvisioner):
         return self.connection_info
 
     async def poll(self) -> int | None:
-        """Tell whether it has ended, and in the log how, where nobody asked it to.
+        """Return its exit status, and log how it ended unless it was stopped.
 
         Who waits for an answer hears no more than that the kernel died.
         """
@@ -192,7 +192,7 @@ def _be_a_kernel(arguments: list[str], folder: str, environ: dict[str, str]) -> 
     gc.freeze()
     # The kernel itself says nothing when it crashes, and catches what is written to stderr by then.
     faulthandler.enable(os.dup(sys.__stderr__.fileno()))
-    os.setpgrp()  # an interrupt of the kernel reaches what it has started, and nobody else
+    os.setpgrp()  # an interrupt of the kernel reaches only what it has started
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environ)

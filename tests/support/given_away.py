@@ -25,7 +25,7 @@ _FOLDED = re.compile(r"<details>.*?</details>", flags=re.DOTALL)
 _ANSWER = re.compile(r"<details><summary>.*?</summary><p>(.*?)</p></details>", flags=re.DOTALL)
 _TAGS = re.compile(r"<style.*?</style>|<script.*?</script>|<[^>]+>", flags=re.DOTALL)
 _SMALLEST = 10
-"""Numbers below are met everywhere: nobody takes them for an answer."""
+"""Smaller numbers are everywhere, so they give no answer away."""
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,7 @@ def null_bytes(solution: Notebook, released: Notebook) -> Submission:
 
 
 IN_ANSWERS = frozenset(ATTACKS) - BEFORE_ANSWERS
-"""Attacks that are nothing but an answer: whoever reads the notebook, the judge meets them."""
+"""Attacks that are only an answer: the judge meets them, whichever code reads the notebook."""
 
 
 # Tampering with nbgrader's cells: afterwards everything is as it was released.
@@ -401,7 +401,7 @@ def format_of_2011(solution: Notebook, released: Notebook) -> Submission:
     return nbformat.writes(old, version=3)
 
 
-# Files that are no such notebook. Not processed, so nobody knows what they are worth.
+# Files that are no such notebook. Not processed, so their score is unknown.
 
 BROKEN: dict[str, str] = {
     "empty_file": "",

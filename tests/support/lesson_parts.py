@@ -26,7 +26,7 @@ def read_lesson(path: Path) -> Notebook:
 
 
 def main_path(lesson: Notebook) -> list[Cell]:
-    """The cells before the second part; all of them where there is none."""
+    """The cells before the second part; all of them if the lesson has one part."""
     for number, cell in enumerate(lesson.cells):
         if cell.cell_type == "markdown" and SECOND_PART in cell.source.splitlines():
             return list(lesson.cells[:number])

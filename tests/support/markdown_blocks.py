@@ -41,7 +41,7 @@ def environment(**added: str) -> dict[str, str]:
 
     Where tests run with a PyTorch that PYTHONPATH names, so do commands.
     """
-    # Each command would compile the package anew.
+    # Each command would compile the package again.
     dropped = ("VRAMLAB", "PYTHONDONTWRITEBYTECODE", "MAKE", "MFLAGS", "VENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 USER = "teacher"
 OPTIONS = "-c listen_addresses='' -c fsync=off"
-_UNPRIVILEGED = ("postgres", "nobody")
+_UNPRIVILEGED = ("postgres", "nobody")  # plain-english: ok, a user's name
 
 
 def programs() -> Path | None:

@@ -123,7 +123,7 @@ def cheat(make: Cheat) -> Cheat:
 
 
 class _OnTheHost(TorchFunctionMode):
-    """Whoever asks for a GPU gets the host."""
+    """Runs everything on the host instead of the GPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = {name: _host_for_gpu(value) for name, value in (kwargs or {}).items()}
@@ -218,7 +218,7 @@ def as_given_where_there_are_values(given: Program, solved: Program) -> Program:
 
 @cheat
 def as_given_the_first_time(given: Program, solved: Program) -> Program:
-    """Takes the first call for the one in which nobody looks."""
+    """Takes the first call for one that is not checked."""
     calls: list[int] = []
 
     def program(*inputs: Any) -> Any:

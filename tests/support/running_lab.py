@@ -66,7 +66,7 @@ def copy_course(folder: Path) -> Path:
 
 @contextmanager
 def running_lab(course: Path, settings: Path) -> Iterator[RunningLab]:
-    """Run `make lab` in a course, with settings of its own rather than those of whoever tests."""
+    """Run `make lab` in a course, with its own settings, not the developer's."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -103,7 +103,7 @@ def running_lab(course: Path, settings: Path) -> Iterator[RunningLab]:
 
 
 def _environment(settings: Path) -> dict[str, str]:
-    # VRAMLAB_*: a GPU or a gradebook that somebody has chosen. MAKE*: these run under `make`.
+    # VRAMLAB_*: the developer's choice of a GPU or a gradebook. MAKE*: these run under `make`.
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -67,8 +67,8 @@ def training_step() -> tuple[dict[str, Any], dict[str, Any]]:
     """A step of a model with one 4 MiB parameter, by hand.
 
     Before: the parameter (4 MiB) at LARGE and 16 MiB free behind it.
-    Forward: an 8 MiB activation and a 3 MiB temporary. Backward: a 4 MiB gradient in the place of
-    the temporary. Counted events: 0 alloc, 1 alloc, 2 free | 3 alloc gradient, 4 free activation.
+    Forward: an 8 MiB activation and a 3 MiB temporary. Backward: a 4 MiB gradient where the
+    temporary was. Counted events: 0 alloc, 1 alloc, 2 free | 3 alloc gradient, 4 free activation.
     """
     return snapshots(
         [segment(LARGE, live(4 * MIB), block(16 * MIB))],

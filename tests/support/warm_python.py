@@ -141,7 +141,7 @@ def _write_executable(path: Path, words: list[str]) -> None:
 
 
 def serve(listening: socket.socket, modules: Sequence[str]) -> Mapping[str, Any]:
-    """Serve programs until this process is told to end; in each program's process, give what it is.
+    """Serve programs until this process is stopped; in each program's process, return its names.
 
     Args:
         listening: where the executable connects.
@@ -174,7 +174,7 @@ def _take_note(number: int, frame: object) -> None:
 
 
 def _one_program(client: socket.socket) -> Mapping[str, Any]:
-    """Fork the program, and wait for its end, or for that of who has asked for it."""
+    """Fork the program, and wait for its end, or for that of its client."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     files = array.array("i")
     data, ancillary, _, _ = client.recvmsg(
@@ -197,7 +197,7 @@ def _one_program(client: socket.socket) -> Mapping[str, Any]:
 
 
 def _take(files: array.array[int], numbers: list[int]) -> None:
-    """Give open files the numbers that they have at who has asked."""
+    """Give open files the numbers that they have in the client."""
     beyond = max(*numbers, *files, 2) + 1
     moved = [os.dup2(file, beyond + place) for place, file in enumerate(files)]
     for file in {*range(3), *files}:
@@ -209,7 +209,7 @@ def _take(files: array.array[int], numbers: list[int]) -> None:
 
 
 def _wait(program: int, client: socket.socket) -> int:
-    """Pass signals on until the program ends, and say how it has; end it if nobody waits."""
+    """Pass signals on until the program ends, and return how; end it if the client has gone."""
     ended = os.pidfd_open(program)
     while True:
         ready, _, _ = select.select([client, ended], [], [])

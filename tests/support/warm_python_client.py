@@ -31,7 +31,7 @@ OPTIONS = ("-u", "-B")
 
 
 def can_be_a_fork(arguments):
-    """Tell whether a fork of a Python that has started does the same as one that starts."""
+    """Return whether a fork of a running Python does the same as a new one."""
     rest = arguments
     while rest[:1] and rest[0] in OPTIONS:
         rest = rest[1:]

@@ -1,4 +1,4 @@
-"""What is said reaches its reader, whatever stands in the place of stdout and stderr."""
+"""Messages reach their reader, whatever replaces stdout and stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramlab.progress import working
 
 
 class Logger:
-    """What training scripts put in the place of stderr: no isatty(), flush() or encoding."""
+    """What training scripts replace stderr with: no isatty(), flush() or encoding."""
 
     def __init__(self) -> None:
         self.text = ""

@@ -32,7 +32,7 @@ def test_html_has_caption_scopes_and_escapes_what_it_is_given() -> None:
     assert html.count('<th scope="row"') == 2
     assert "1.0 MiB<br>1,048,576 B</td>" in html
     assert ">A &amp; B.</p>" in html
-    assert "color" not in html  # nothing is told by colour
+    assert "color" not in html  # colour carries no meaning
 
 
 def test_an_empty_heading_is_an_empty_cell_for_screen_readers() -> None:

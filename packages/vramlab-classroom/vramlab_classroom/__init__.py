@@ -20,7 +20,7 @@ How a grade gets into the gradebook
     `feedback_requests.py`).
 
 What ties it together
-    `run.py`; `nbgrader/course.py` says where everything lies, `progress.py` tells how far it is,
+    `run.py`; `nbgrader/course.py` says where everything lies, `progress.py` shows how far it is,
     and `needs_review.py` what is left for a human.
 
 How submissions come in, and grades go out (`lms/`, `reports/`)

@@ -98,7 +98,7 @@ def test_source_that_is_nested_too_deep_does_no_harm(pool: JobPool, toy: Exercis
 
 
 def test_a_job_that_dies_is_told_from_one_that_is_killed(pool: JobPool, toy: Exercise) -> None:
-    """Nobody but the system kills: it may have been out of memory."""
+    """Only the system kills jobs: it may have been out of memory."""
     source = "def broken_die(x):\n    return 1"
     died = pool.trial(toy, toy.task("broken_die"), source, {"how": "die"})
     assert died == {"problem": "No answer: its process ended with SIGABRT."}
@@ -149,7 +149,7 @@ def test_a_pool_whose_process_is_gone_says_so_and_starts_another(
 
 
 LISTING = "import sys\ndef listed():\n    return {'modules': sorted(sys.modules)}\n"
-"""Tells what the process of a job has imported."""
+"""Lists what the process of a job has imported."""
 
 
 def test_forked_pools_have_torch_at_once_and_search_paths_of_their_own(tmp_path: Path) -> None:

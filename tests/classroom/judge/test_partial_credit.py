@@ -40,7 +40,7 @@ def cases(visible: str, hidden: str = "") -> list[CaseResult]:
         ("wrrr", "rrrr", 2.5),  # all hidden ones, but 7 of 8: 3 * 7/8 = 2.625
         ("rrrr", "rrww", 1.5),  # 3 * 1/2
         ("rrrr", "rwww", 0),  # a quarter of the hidden ones is less than half
-        ("rrrrrrrr", "wwww", 0),  # whoever looks up what is visible
+        ("rrrrrrrr", "wwww", 0),  # an answer that looks up the visible cases
         ("wwww", "rrww", 0),  # half of the hidden ones, but 2 of all 8
         ("wwrr", "rrrw", 1.5),  # 3 * 5/8 = 1.875
         ("rrw", "", 2),  # on the visible cases alone

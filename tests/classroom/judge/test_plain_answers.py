@@ -367,7 +367,7 @@ TOLD = {
         'ValueError: "double: passed in 4 cases"\n'
         "    in the line: raise ValueError('double: passed in 4 cases')",
     ),
-    "a name that is not there": (
+    "an undefined name": (
         ["def double(size):\n    return twice(size)"],
         "NameError: name 'twice' is not defined\n    in the line: return twice(size)",
     ),

@@ -194,8 +194,8 @@ ESCAPES = {
     ),
     "what copies call": "class A:\n    def __reduce__(self):\n        return print, ('copied',)",
     "state that copies set": "class A:\n    def __getstate__(self):\n        return None, {}",
-    "method at a moment nobody chooses": "class A:\n    def __del__(self):\n        pass",
-    "callback at such a moment": (
+    "method called by the garbage collector": "class A:\n    def __del__(self):\n        pass",
+    "callback of the garbage collector": (
         "import weakref\nclass A:\n    pass\nweakref.ref(A(), lambda reference: None)"
     ),
     "object set up again": "import math\nmath.__init__(print)",

@@ -44,11 +44,11 @@ def test_a_task_that_is_partly_right_says_in_how_many_cases_and_what_they_earn()
     cases = tuple(
         CaseResult({"size": size}, size < 3, "1", "1", visible=True) for size in (1, 2, 3)
     )
-    verdict = Verdict("f", 2, Grade.PARTLY, "You forgot 3.", cases, earned=1.5, note="Once more.")
+    verdict = Verdict("f", 2, Grade.PARTLY, "You forgot 3.", cases, earned=1.5, note="Try again.")
     assert verdict.score == 1.5
     assert str(verdict).splitlines()[:3] == [
         "f: partly right in 2 of 3 cases, 1.5 of 2 points",
-        "Once more.",
+        "Try again.",
         "You forgot 3.",
     ]
     assert Verdict.from_data(json.loads(json.dumps(verdict.as_data()))) == verdict

@@ -1,4 +1,4 @@
-"""A learner's own check where there is no POSIX, as on Windows: no fork, no limits, no timer."""
+"""A learner's own check without POSIX, as on Windows: no fork, no limits, no timer."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def flat(original: dict) -> dict:
 
 SOLUTION, RELEASED = flat(notebook()), flat(notebook("exercises"))
 
-# What a student's folder may hold instead of a notebook, and what teacher and student are told.
+# What a student's folder may contain instead of a notebook, and what teacher and student see.
 
 Trick = Callable[[Path, Course], object]
 TRICKS: dict[str, tuple[Trick, str]] = {}

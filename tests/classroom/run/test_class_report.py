@@ -64,7 +64,7 @@ def _report() -> ClassReport:
             "dee", Verdict("block", 2, Grade.UNANSWERED, ""), _failed("It used too much.", "fix")
         ),
         _marked("eve", _failed(f"NameError: {ATTACK}\n    in the line: x"), answer=ATTACK),
-        _marked("somebody who withdrew", _failed("3 of 13 cases are wrong")),
+        _marked("a student who withdrew", _failed("3 of 13 cases are wrong")),
     ]
     return class_report("02", scores, markings)
 

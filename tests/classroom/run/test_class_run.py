@@ -124,8 +124,8 @@ def test_a_second_run_grades_what_is_new_or_changed(folder: Path) -> None:
     assert not outcome.needs_human
 
 
-def test_a_mended_task_is_graded_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramlab_classroom.run.run.fingerprint", lambda *facts: "mended")
+def test_a_changed_task_is_graded_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramlab_classroom.run.run.fingerprint", lambda *facts: "changed")
     assert run(folder).graded == 1
     assert run(folder).kept == 1
 
@@ -217,14 +217,14 @@ def test_what_nbgrader_does_not_take_stops_nobody(
     def refusing(self: gradebook_writer.Autograde, filename: str) -> None:
         if "/odd/" in filename and len(refused) < tries:
             refused.append(filename)
-            raise ValueError("a cell that nobody has thought of")
+            raise ValueError("an unexpected cell")
         steps(self, filename)
 
     monkeypatch.setattr(gradebook_writer.Autograde, "convert_single_notebook", refusing)
     submit(folder, "odd", notebook())
     submit(folder, "second", notebook())
     outcome = run(folder)
-    reason = "nbgrader did not take it: a cell that nobody has thought of"
+    reason = "nbgrader did not take it: an unexpected cell"
     assert outcome.attention == [Attention("odd", EXERCISE, "", reason)]
     assert scores(folder, "second") == POINTS
     assert (f"odd {EXERCISE}" in gradebook_of(folder)) == (tries == 1)
@@ -257,11 +257,11 @@ def test_what_nbgrader_refuses_is_listed_once_though_an_earlier_version_has_no_s
     run(folder)
 
     def refuse(self: gradebook_writer.Autograde, filename: str) -> None:
-        raise ValueError("a cell that nobody has thought of")
+        raise ValueError("an unexpected cell")
 
     monkeypatch.setattr(gradebook_writer.Autograde, "convert_single_notebook", refuse)
     submit(folder, "odd", notebook())
-    reason = "nbgrader did not take it: a cell that nobody has thought of"
+    reason = "nbgrader did not take it: an unexpected cell"
     assert run(folder).attention == [Attention("odd", EXERCISE, "", reason)]
 
 
@@ -278,7 +278,7 @@ def test_files_beside_the_notebook_are_there_for_who_looks_at_it(folder: Path) -
     autograded = folder / "autograder" / "autograded" / "second" / EXERCISE
     assert (autograded / "data" / "sizes.csv").read_text() == "1,2"
     assert not (autograded / "seed").exists()
-    # Once more when one has changed, without marking the notebook again.
+    # It runs again when one has changed, without grading the notebook again.
     assert run(folder).kept == 2
     (place / "data" / "sizes.csv").write_text("1,2,3")
     assert run(folder).graded == 1
@@ -361,7 +361,7 @@ def test_a_disk_that_fills_up_is_told_and_nothing_is_lost(
 
 
 def test_killed_at_any_moment_it_goes_on_where_it_was(folder: Path) -> None:
-    """kill -9 at several moments, and the result is that of a run that nobody interrupted."""
+    """kill -9 at several moments, and the result is that of an uninterrupted run."""
     students = [f"s{count:02}" for count in range(12)]
     for student in students:
         submit(folder, student, notebook())

@@ -117,7 +117,7 @@ def test_postgresql_gives_the_same(gradebook: Gradebook) -> None:
             hours_late=2,
             reasons={"block_bytes": "because"},
         )
-        gradebook.add_student("nobody")
+        gradebook.add_student("zoe")
         assert find_assignment(gradebook, "2") == EXERCISE
         return sorted(read_scores(gradebook, [EXERCISE]), key=lambda score: score.student)
 

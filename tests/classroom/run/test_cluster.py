@@ -1,4 +1,4 @@
-"""The workers: what they give back, and what happens when one dies."""
+"""The workers: what they return, and what happens when one dies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def divide(dividend: int, divisor: int) -> float:
 
 
 def wait_then_answer(path: str, answer: str) -> str:
-    """Say who works at it, and wait; whoever comes after one who died does not wait."""
+    """Say who works at it, and wait; a worker that follows a dead one does not wait."""
     first = not os.path.exists(path)
     Path(path).write_text(f"{os.getpid()}")
     if first:

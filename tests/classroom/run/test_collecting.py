@@ -1,4 +1,4 @@
-"""Submissions from elsewhere: who handed in what and when, and nothing that is not wanted."""
+"""Submissions from elsewhere: who submitted what and when, and no unwanted files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Desk:
         return collect(source, Destination(self.submitted, KNOWN, {EXERCISE: DUE}), **choices)
 
     def there(self) -> dict[str, str]:
-        """Give what is there now, by place, with when it was handed in."""
+        """Return the submitted files by place, with their times."""
         found = {}
         for path in sorted(self.submitted.glob("*/*/*.ipynb")):
             stamp = CourseDirectory().get_existing_timestamp(str(path.parent))

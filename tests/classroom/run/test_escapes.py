@@ -127,7 +127,7 @@ def tried(pool: JobPool, escape: Escape, **arguments: Any) -> str:
 
 
 def ended(pool: JobPool, escape: Escape, **arguments: Any) -> str:
-    """Run an escape that ends its process as a repaired program; give what it is told."""
+    """Run an escape that ends its process as a repaired program; return its verdict."""
     source = escapes.as_answer(escape, "program")
     return f"{pool.trial(EXERCISE, PROGRAM, source, arguments)['problem']}"
 
@@ -139,7 +139,7 @@ def trusted(pool: JobPool, escape: Escape, **arguments: Any) -> str:
 
 
 def is_well(pool: JobPool) -> bool:
-    """Tell whether the next answer is judged as if nothing had been."""
+    """Return whether the next answer is judged as if nothing had happened."""
     (outcome,) = pool.answers(EXERCISE, ANSWER, RIGHT, [{}])
     return dict(outcome) == {"type": "int", "value": 42, "shown": "42"}
 
@@ -328,7 +328,7 @@ def test_a_pool_that_was_killed_is_started_anew(unboxed: JobPool) -> None:
 
 
 def test_earlier_answers_and_truths_are_not_in_memory(any_pool: JobPool) -> None:
-    secret = "".join(reversed("the answer of somebody else"))
+    secret = "".join(reversed("the answer of someone else"))
     source = f"def program():\n    return {secret!r}"
     assert any_pool.trial(EXERCISE, PROGRAM, source, {})["achieved"] == secret
     (measured,) = any_pool.measure(EXERCISE, ANSWER, [{"name": "tell", "text": secret}])

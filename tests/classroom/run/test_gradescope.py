@@ -70,8 +70,8 @@ def _results(*verdicts: Verdict, problem: str = "") -> dict[str, Any]:
     return found
 
 
-def _told(with_hidden: Verdict, visible: Verdict) -> str:
-    """Give what a student is told."""
+def _feedback(with_hidden: Verdict, visible: Verdict) -> str:
+    """Return what a student sees."""
     (test,) = results(GradescopeOutcome(_marked(with_hidden), _marked(visible)), 1)["tests"]
     return str(test["output"])
 
@@ -130,13 +130,15 @@ def test_students_are_told_nothing_that_comes_from_a_hidden_case() -> None:
     for message in ("ValueError: 1234", "1 of 3 cases are wrong; the first is off by -1536"):
         failed = Verdict("block_bytes", 2, Grade.FAILED, message, (VISIBLE, WRONG, HIDDEN))
         seen = Verdict("block_bytes", 2, Grade.FAILED, "Look at 513.", (VISIBLE, WRONG))
-        assert _told(failed, seen) == str(seen)
-        assert _told(failed, PASSED) == (
+        assert _feedback(failed, seen) == str(seen)
+        assert _feedback(failed, PASSED) == (
             "block_bytes: right on the cases that are shown, but not on others"
         )
     repair = Verdict("row_norms", 4, Grade.FAILED, "It ran out. (tried with rows=4321)", (VISIBLE,))
     seen = Verdict("row_norms", 4, Grade.PASSED, "", (VISIBLE,))
-    assert _told(repair, seen) == "row_norms: right on the cases that are shown, but not on others"
+    assert (
+        _feedback(repair, seen) == "row_norms: right on the cases that are shown, but not on others"
+    )
     assert "4321" in details(_marked(repair))
 
 
@@ -257,7 +259,7 @@ def test_set_up_everybody_may_read_the_packages_and_nobody_the_seed(tmp_path: Pa
     assert closed == {"requirements.txt", "run_autograder", "secret", "setup.sh"}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_as_nobody_the_seed_cannot_be_read(tmp_path: Path) -> None:
     secret = tmp_path / "hidden_seed.txt"
     secret.write_text("the seed")

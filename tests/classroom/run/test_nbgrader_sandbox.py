@@ -66,7 +66,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def attacked(folder: Path, listener: socket.socket, *, boxed: bool) -> Classroom:
-    """Let nbgrader grade somebody who has broken out of the language."""
+    """Let nbgrader grade an answer that has broken out of the language."""
     classroom = Classroom(folder, EXERCISE, has_sandbox=True)
     command, warning = classroom.config.JudgeTasks.pool_command()
     if not boxed:

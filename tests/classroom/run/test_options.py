@@ -110,7 +110,7 @@ def test_what_a_human_reads_waits_beside_what_was_judged(told) -> None:
     assert scores(first, "bob")["why"] == (None, None, True)
     assert scores(first, "bob")["segment_bytes"] == (3, None, False)
     assert scores(first, "cee")["why"] == (0, None, False)  # nothing was written
-    assert scores(first, "dan")["why"] == (None, None, True)  # nobody knows
+    assert scores(first, "dan")["why"] == (None, None, True)  # unknown
 
 
 def test_it_is_listed_and_counts_once_it_has_points(

@@ -1,4 +1,4 @@
-"""Scores as CSV: empty where there is none, and no formula of a student's."""
+"""Scores as CSV: a missing score is empty, and no cell is a student's formula."""
 
 from __future__ import annotations
 

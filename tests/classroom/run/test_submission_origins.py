@@ -1,4 +1,4 @@
-"""Who handed in a file, by the names of Canvas, Moodle and folders."""
+"""Whose submission a file is, by the names of Canvas, Moodle and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker makes of a submission, and that it is what learners were told before."""
+"""How a worker grades a submission: with the same feedback as learners saw before."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_each_stop_keeps_what_those_before_have_changed() -> None:
 def test_part_two_explains_all_that_a_step_holds() -> None:
     assert explained_by("03") == set()
     assert explained_by("05") - explained_by("04") == set(EXPLAINED["05"])
-    # Neither buffers nor what belongs to nobody is in the running model.
+    # The running model has neither buffers nor memory of no known category.
     assert set(Category) - explained_by("08") == {Category.BUFFERS, Category.OTHER}
 
 

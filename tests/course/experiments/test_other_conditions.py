@@ -34,7 +34,7 @@ def test_the_training_step_is_predicted_and_explained(gpu: str, torch_version: s
 
 def test_hopper_explains_its_workspaces() -> None:
     forward = run_on("H100", "three-linear", "2.13").finding("three-linear-forward-first")
-    # 32 MiB in place of 8.125 MiB: 23.875 MiB
+    # 32 MiB instead of 8.125 MiB: 23.875 MiB
     assert forward.verdict is FigureVerdict.EXPLAINED
     assert forward.difference == 25_034_752
     assert [d.amount for d in forward.differences] == [25_034_752]
@@ -55,7 +55,7 @@ def test_only_two_applications_give_the_documents_memory(applications: int) -> N
     assert forward.measured == applications * 20 * MIB
     assert forward.verdict is FigureVerdict.EXPLAINED
     assert forward.difference == (applications - 2) * 20 * MIB
-    # After the backward pass nothing tells how often the layer was applied.
+    # After the backward pass no number shows how often the layer was applied.
     assert outcome.finding("fp16-linear-after-backward").verdict is FigureVerdict.EQUAL
 
 

@@ -11,7 +11,7 @@ def test_measured_estimated_and_past_contexts_are_told_apart() -> None:
     assert cells == {
         "RTX-3090": ("256", "1,639"),
         "V100-16GB": ("~324", "1,351"),
-        "T4": ("~134", ""),  # nobody measured it, and no document speaks of it
+        "T4": ("~134", ""),  # not measured, and in no document
     }
 
 

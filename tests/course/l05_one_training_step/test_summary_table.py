@@ -20,7 +20,7 @@ def test_rows_are_the_summarys_and_differences_show_both_numbers() -> None:
             finding("Allocations, all, Cur Usage", 7, 7, "count"),
             finding("Allocations, all, Peak Usage", 9, 11, "count"),
         ],
-        "Somebody's summary",
+        "A summary",
     )
     assert table.header == ("metric", "Cur Usage", "Peak Usage")
     assert table.rows == (
@@ -29,4 +29,4 @@ def test_rows_are_the_summarys_and_differences_show_both_numbers() -> None:
         ("Allocations", "7", "9\nhere 11"),
     )
     assert table.notes == ("3 of 6 numbers are equal.",)
-    assert table.caption == "Somebody's summary"
+    assert table.caption == "A summary"

@@ -39,7 +39,7 @@ def test_streamed_parameters_come_twice_and_gradients_go_once() -> None:
 
 
 def test_streaming_computes_a_third_more() -> None:
-    # forward 1, backward 2, and forward once more; the attention's own products take a little more
+    # forward 1, backward 2, and forward again; the attention's own products take a little more
     assert step(parameters=True).flops / step().flops == pytest.approx(4 / 3, rel=0.08)
 
 

@@ -1,4 +1,4 @@
-"""The choice that exercise 18 holds answers against is the fastest of those that fit."""
+"""The choice that exercise 18 expects is the fastest of those that fit."""
 
 from __future__ import annotations
 

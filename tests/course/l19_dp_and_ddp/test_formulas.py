@@ -1,4 +1,4 @@
-"""Closed forms of DataParallel and DDP, by hand; experiments hold them against measurements."""
+"""Formulas of DataParallel and DDP, by hand; experiments compare them with measurements."""
 
 from __future__ import annotations
 

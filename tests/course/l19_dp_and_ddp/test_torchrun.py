@@ -50,5 +50,5 @@ def test_ranks_learn_what_one_process_learns_from_all_rows() -> None:
 
 
 def test_says_what_a_process_said_that_failed() -> None:
-    with pytest.raises(RuntimeError, match=r"No module named vramlab_course\..*\.nobody"):
-        torchrun("vramlab_course.programs.ranks.nobody", 1)
+    with pytest.raises(RuntimeError, match=r"No module named vramlab_course\..*\.missing"):
+        torchrun("vramlab_course.programs.ranks.missing", 1)

@@ -1,4 +1,4 @@
-"""The choice that exercise 22 holds answers against waits least of those that fit."""
+"""The choice that exercise 22 expects waits least of those that fit."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_what_is_sent_is_what_formulas_say(ranks: int) -> None:
         ring = measure_shared("ring", ranks, 2048, heads=8, head_size=64)
         across = measure_shared("Ulysses", ranks, 2048, heads=8, head_size=64)
     assert ring.sent_bytes == ring_sent_bytes(ranks, 2 * part)
-    # Keys and values as before, and their gradients in float32 once more to come home.
+    # Keys and values as before, and their gradients in float32, one hop further to come home.
     assert ring.sent_backward_bytes == (ranks - 1) * 2 * part + ranks * 4 * part
     # Query, key, value and output, all but its own part of each.
     assert across.sent_bytes == (ranks - 1) * 4 * part // ranks

@@ -1,4 +1,4 @@
-"""Mixtures of experts by hand; experiments hold the sizes against measurement."""
+"""Mixtures of experts by hand; experiments compare the sizes with measurements."""
 
 from __future__ import annotations
 

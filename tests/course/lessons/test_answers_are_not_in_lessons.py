@@ -36,7 +36,7 @@ def shown(cells: list[Cell]) -> set[str]:
 
 
 def body(answer: str) -> list[str]:
-    """What somebody has to write: the statements of a function, or a value."""
+    """What the learner has to write: the statements of a function, or a value."""
     (last,) = ast.parse(answer).body[-1:]
     return [ast.unparse(node) for node in getattr(last, "body", [last])]
 

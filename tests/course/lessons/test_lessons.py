@@ -188,7 +188,7 @@ def test_runs_from_top_to_bottom_without_a_word_on_stderr(
     }
     assert said == {}
     assert all(cell.execution_count for cell in code_cells(lesson.cells) if cell.source)
-    # Nobody sees an answer before committing to a prediction: neither in the text, nor printed,
+    # No answer shows before the learner commits to a prediction: neither in the text, nor printed,
     # nor in a picture, nor in the words that follow it.
     assert {cell for cell, _ in given_away(lesson.cells)} == PREMISES.get(path.stem, set())
     # A number in a sentence or a title is in an output near it, or has become wrong.

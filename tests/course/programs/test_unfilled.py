@@ -1,4 +1,4 @@
-"""Weights whose numbers nobody draws: the model and its memory are the same."""
+"""Weights without random numbers: the model and its memory are the same."""
 
 from __future__ import annotations
 

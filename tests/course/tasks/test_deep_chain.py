@@ -17,7 +17,7 @@ LAYERS = 6
 
 
 def trainer(lr: float = 0.5, extra: int = 0, again: int = 0) -> Train:
-    """SGD, with so many more tensors of a weight's size held, and batches loaded once more."""
+    """SGD, with so many more tensors of a weight's size held, and batches loaded again."""
 
     def train(model: Any, load: Callable[[int], torch.Tensor], steps: int) -> None:
         held = [torch.zeros(WEIGHT_BYTES // 4, device="cuda") for _ in range(extra)]

@@ -246,7 +246,7 @@ def test_an_answer_can_be_made_a_program() -> None:
 
 
 def test_the_counters_may_be_reset() -> None:
-    """Somebody looks for the peak of a part: what is judged is that of the whole run."""
+    """An answer may measure the peak of a part: the judge measures that of the whole run."""
 
     def answer(load: Callable[[int], torch.Tensor], batches: int) -> torch.Tensor:
         found = sums(load, batches)
@@ -368,7 +368,7 @@ def test_work_cannot_be_put_off() -> None:
 
 
 def test_what_fails_in_our_own_calls_is_the_answers_doing() -> None:
-    """A result that our code cannot use: the program is judged, and nobody has to look at it."""
+    """A result that our code cannot use: the program is judged, and needs no review."""
     repair = replace(
         REPAIR, call=lambda run: run.program(*run.inputs) + torch.ones(1, device="cuda")
     )

@@ -73,7 +73,7 @@ def test_what_has_changed_keeps_its_translation_to_be_mended() -> None:
     assert changed == CatalogueEntry(TWO, "一。", is_stale=True)
     assert brought_up_to_date([changed], [TWO]) == [changed]
     assert brought_up_to_date([changed], [THREE]) == [CatalogueEntry(THREE, "一。", is_stale=True)]
-    # Where there was nothing to mend, nothing is stale: it is still to be translated.
+    # A text without a translation has no stale one: it is still to be translated.
     assert brought_up_to_date([CatalogueEntry(ONE)], [TWO]) == [CatalogueEntry(TWO)]
 
 

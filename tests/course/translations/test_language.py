@@ -50,7 +50,7 @@ def test_a_folder_is_in_english_unless_it_says_otherwise(
 def test_a_lesson_is_in_the_language_of_its_folder() -> None:
     assert language_here() == "zh"
     assert say("{points} points.", points=3) == "3 分。"
-    assert say("Nobody has translated {this}.", this="that") == "Nobody has translated that."
+    assert say("This is untranslated: {this}.", this="that") == "This is untranslated: that."
     assert say("{no value} for these braces") == "{no value} for these braces"
 
 
@@ -107,7 +107,7 @@ def test_a_picture_has_its_title_above_it_in_letters_that_its_font_lacks(
     html = picture._repr_mimebundle_()["text/html"]
     title = spoken("1,000 MiB are free, in two pieces", "zh")
     assert html.startswith(f"<p><strong>{title}</strong></p><img ")
-    picture.alt = "Nobody has translated this. Segment 1: 550 MiB."
+    picture.alt = "This is untranslated. Segment 1: 550 MiB."
     assert picture._repr_mimebundle_()["text/html"].startswith("<img ")
 
 

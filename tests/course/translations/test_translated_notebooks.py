@@ -57,7 +57,7 @@ def all_entries() -> list[CatalogueEntry]:
 
 @pytest.mark.parametrize("name", PROMISED)
 def test_every_cell_of_text_is_translated(name: str) -> None:
-    """Also what has changed since, which `make check` names: it has a translation to mend."""
+    """Also what has changed since, which `make check` names: it has a stale translation."""
     translated = {
         entry.text.place: entry.translation
         for entry in read(path_of(name, "zh"))
@@ -114,7 +114,7 @@ def test_a_cell_whose_english_has_changed_is_shown_in_english() -> None:
     name = "lessons/01_cuda_context.ipynb"
     notebook = original(name)
     changed = next(cell for cell in notebook["cells"] if cell["id"] == "context")
-    changed["source"].append("\nA sentence that nobody has translated.")
+    changed["source"].append("\nAn untranslated sentence.")
     shown = markdown(translate(notebook, name, "zh"))
     assert shown["context"] == "".join(changed["source"])
     assert CHINESE.search(shown["four-owners"])

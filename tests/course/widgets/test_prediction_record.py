@@ -101,7 +101,7 @@ def test_what_cannot_be_written_is_told_and_leaves_the_old_file(
 def test_the_score_is_that_of_the_file_in_ones_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "of somebody"
+    folder = tmp_path / "of a learner"
     monkeypatch.setattr(prediction_record.platformdirs, "user_data_path", lambda *_, **__: folder)
     prediction_record.own_record().add(outcome())
     assert (folder / "predictions.json").is_file()

@@ -80,7 +80,7 @@ def test_addresses_run_out(space: AddressSpace) -> None:
 
 @given(st.lists(st.integers(-20, 60), max_size=60))
 def test_no_two_share_an_address(program: list[int]) -> None:
-    """A positive number takes so many pages; another gives back one of those that are taken."""
+    """A positive number allocates so many pages; any other frees an allocated range."""
     space, live = AddressSpace(0, 40 * CHUNK_BYTES), dict[int, int]()
     for number in program:
         if number <= 0:

@@ -1,4 +1,4 @@
-"""`vramlab run` reports however the program ends, and ends it when it is told to."""
+"""`vramlab run` reports however the program ends, and ends it on a signal."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from vramlab.cli import main
 
-# Each of the 100 tensors of 1 MiB lives; the file's name and its text are HTML if nobody escapes.
+# Each of the 100 tensors of 1 MiB lives; the file's name and its text are HTML unless escaped.
 PROGRAM = """
 import torch
 kept = [torch.zeros(2**20, dtype=torch.uint8, device='cuda') for _ in range(100)]  # <b>&

@@ -1,4 +1,4 @@
-"""cuDNN's library: where it is looked for, and what is told where it cannot be asked."""
+"""cuDNN's library: where it is searched, and what is reported if it cannot be used."""
 
 from __future__ import annotations
 

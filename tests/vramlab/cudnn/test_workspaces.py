@@ -1,4 +1,4 @@
-"""Who says what cuDNN takes, in which order, and what is told of it."""
+"""Which source decides cuDNN's workspace, in which order, and what is reported."""
 
 from __future__ import annotations
 

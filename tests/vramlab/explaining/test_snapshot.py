@@ -275,7 +275,7 @@ def test_a_snapshot_without_events_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("life", "category"),
     [
-        # cuBLAS's workspace before Hopper, 4096 * 2 + 16 * 8 KiB; Hopper's is told by its frames.
+        # cuBLAS's workspace before Hopper, 4096 * 2 + 16 * 8 KiB; Hopper's is found by its frames.
         (Life((4096 * 2 + 16 * 8) * KIB, 0, 5, stack(1)), Category.WORKSPACES),
         (Life(32 * MIB, 0, 5, stack(1)), Category.ACTIVATIONS),
         (

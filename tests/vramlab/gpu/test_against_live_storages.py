@@ -1,4 +1,4 @@
-"""Random programs, held against an independent count: live storages of plain meta tensors.
+"""Random programs, compared with an independent count: live storages of plain meta tensors.
 
 PyTorch's meta device knows nothing of GPUs, allocators or this package. What it keeps alive, each
 storage rounded up to 512 bytes, is what a GPU has allocated, as long as no block has an

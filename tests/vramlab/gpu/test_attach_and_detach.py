@@ -83,7 +83,7 @@ def test_a_gpu_can_come_back() -> None:
     del x
     with gpu, pytest.raises(RuntimeError, match="is attached already"):
         gpu.attach()
-    gpu.detach()  # once more is harmless
+    gpu.detach()  # a second time is harmless
     assert attached() is None
 
 

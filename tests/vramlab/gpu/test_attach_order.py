@@ -98,7 +98,7 @@ def test_three_gpus_go_in_any_order(order: tuple[int, ...]) -> None:
 
 
 class Worker:
-    """A thread that does what it is told, one after the other, until it is sent home."""
+    """A thread that runs the jobs it receives, one after the other, until it is stopped."""
 
     def __init__(self) -> None:
         self._work: Callable[[], Any] | None = None

@@ -218,7 +218,7 @@ def test_mixed_precision_to_the_byte(no_workspaces: VirtualGPU) -> None:
         y = model(x)
     assert y.dtype == FP32
     # the linear's operands as float16: x 4096 B (its weight needs it; the cast weight serves only
-    # the gradient of x, which nobody wants); its result as float32 for the norm 8192 B; the norm's
+    # the gradient of x, which is not used); its result as float32 for the norm 8192 B; the norm's
     # mean and rstd, 32 x 4 B -> 512 each; and y 8192 B
     kept = torch.cuda.memory_allocated() - before
     assert kept == 4096 + 8192 + 2 * 512 + 8192

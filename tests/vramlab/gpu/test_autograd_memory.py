@@ -1,4 +1,4 @@
-"""What autograd keeps and what it gives back: saved tensors, gradients, hooks, checkpoints."""
+"""What autograd saves and what it frees: saved tensors, gradients, hooks, checkpoints."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_record_stream_delays_the_reuse(gpu: VirtualGPU) -> None:
     del x
     stats = torch.cuda.memory_stats()
     assert stats["allocated_bytes.all.current"] == 0
-    assert stats["active_bytes.all.current"] == 4 * MIB  # until somebody asks what has happened
+    assert stats["active_bytes.all.current"] == 4 * MIB  # until the events are queried
     y = torch.zeros(MIB, device="cuda")
     assert y.data_ptr() == address  # no time passes: the other stream was done by then
     assert torch.cuda.memory_stats()["active_bytes.all.current"] == 4 * MIB

@@ -1,4 +1,4 @@
-"""One rank of a world, alone: DDP, ZeRO, FSDP2 and tensor parallel, and nobody beyond."""
+"""One rank simulated alone: DDP, ZeRO, FSDP2 and tensor parallelism."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Failure(Exception):
 
 
 def failing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Fail in place of the original."""
+    """Return a function that fails instead of the original."""
 
     def fail(*args: Any, **kwargs: Any) -> None:
         raise Failure

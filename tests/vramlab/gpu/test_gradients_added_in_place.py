@@ -268,7 +268,7 @@ def flat(kept: list[Any]) -> list[Tensor]:
 
 
 class TestAssumptions:
-    """They are tried when the first GPU is attached; what fails is told before anything changes."""
+    """They are tried when the first GPU is attached; a failure is reported before any change."""
 
     @pytest.fixture(autouse=True)
     def as_in_a_new_process(self, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -1,4 +1,4 @@
-"""Modules that come late: what is answered without them, and that nobody can tell afterwards."""
+"""Modules that are imported late: what works without them, and that no trace remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observers are told of ops and of what kernels take, from when they are added until removed."""
+"""Observers see ops and what kernels allocate, from when they are added until removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 class Diary(Observer):
-    """Writes down what it is told."""
+    """Writes down what it sees."""
 
     def __init__(self, told: list[Any] | None = None, name: str = "") -> None:
         self.told: list[Any] = [] if told is None else told

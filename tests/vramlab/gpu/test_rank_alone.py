@@ -1,4 +1,4 @@
-"""One rank of a world whose others nobody has started waits for none, whatever the engine."""
+"""One rank whose peers were never started does not wait for them, whatever the engine."""
 
 from __future__ import annotations
 

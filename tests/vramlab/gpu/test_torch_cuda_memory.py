@@ -193,7 +193,7 @@ def test_history_of_a_program(gpu: VirtualGPU, tmp_path: Path) -> None:
     torch.cuda.empty_cache()
     snapshot = memory._snapshot()
     memory._record_memory_history(enabled=None)
-    torch.zeros(MIB, device="cuda")  # seen by nobody
+    torch.zeros(MIB, device="cuda")  # not recorded
     (trace,) = snapshot["device_traces"]
     actions = [(entry["action"], entry["size"]) for entry in trace]
     assert actions == [
@@ -204,7 +204,7 @@ def test_history_of_a_program(gpu: VirtualGPU, tmp_path: Path) -> None:
         ("segment_free", 20 * MIB),
     ]
     op, *python_frames = trace[1]["frames"]
-    assert op["name"] == "at::_ops::zeros::call"  # as on a GPU, where C++ frames are told, too
+    assert op["name"] == "at::_ops::zeros::call"  # as on a GPU, where C++ frames are recorded, too
     frame = python_frames[0]
     assert os.path.samefile(frame["filename"], __file__)
     assert (frame["line"], frame["name"]) == (line, "test_history_of_a_program")

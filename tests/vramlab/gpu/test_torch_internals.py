@@ -24,7 +24,7 @@ OF_OTHERS = {
     "_ArgumentGroup": "argparse: a type",
     "_SubParsersAction": "argparse: a type",
     "_asdict": "NamedTuple: public, its fields' names could clash",
-    "_replace": "NamedTuple: likewise",
+    "_replace": "NamedTuple: public, its fields' names could clash",
     "_current_frames": "sys: documented",
     "_python_exit": "concurrent.futures: what ends its threads",
     "_run_exitfuncs": "atexit: runs what is registered",

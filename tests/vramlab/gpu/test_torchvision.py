@@ -23,7 +23,7 @@ import torch
 import torchvision.extension
 @torch.library.register_fake("torchvision::nms")
 def nms(dets, scores, iou_threshold):
-    raise NotImplementedError("only values tell how many are kept")
+    raise NotImplementedError("the number kept depends on values")
 if torchvision.extension._has_ops():
     library = torch.library.Library("torchvision", "IMPL", "Meta")
     library.impl(

@@ -1,4 +1,4 @@
-"""Warnings name the lines that they name on another device, whoever gives them."""
+"""Warnings name the lines that they name on another device, whichever code warns."""
 
 from __future__ import annotations
 

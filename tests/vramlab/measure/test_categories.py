@@ -84,7 +84,7 @@ def test_curves_add_up_to_the_allocated_bytes_everywhere(step: Timeline) -> None
 def test_what_was_there_and_belongs_to_nobody_is_other() -> None:
     timeline = timeline_from_snapshots(*training_step())
     assert [attribution.category for attribution in attribute(timeline)] == [
-        Category.OTHER,  # was there before, and nobody said what it is
+        Category.OTHER,  # existed before, and has no known category
         Category.TEMPORARIES,
         Category.TEMPORARIES,
         Category.TEMPORARIES,

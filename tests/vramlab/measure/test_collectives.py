@@ -1,4 +1,4 @@
-"""Collectives are seen whoever calls them, with the whole tensor and the size of the group."""
+"""Collectives are seen whichever code calls them, with the whole tensor and the group's size."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def cosines(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("partition", "tensors"),
     [
-        ("eager", 2),  # what the second and the third get; the first's input is nobody's extra
+        ("eager", 2),  # what the second and the third get; the first's input is not extra
         ("default", 2),
         ("min-cut", 0),  # all from the input again
     ],

@@ -1,4 +1,4 @@
-"""Timelines of random programs, held against the allocator's own counters."""
+"""Timelines of random programs, compared with the allocator's own counters."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_what_pip_complains_of_is_told_and_leaves_nothing(
 
 
 def test_what_a_killed_setup_has_left_the_next_one_removes(cache: Path) -> None:
-    """And not where somebody still writes, such as pip, which its setup was to wait for."""
+    """But not a folder that a process still writes to, such as pip."""
     program = """
 import os, signal, subprocess, sys
 from vramlab.native.cache import in_use, temporary_folder
@@ -275,7 +275,7 @@ def test_a_setup_is_complete_or_not_there(
     assert native.find("9.9") == build
     assert {path.name for path in build.libraries.iterdir()} >= {"libcudart.so.13", CORE}
     assert unfinished(cache) == []
-    # Again, it asks nobody; and it writes nothing, so that it may be another user's.
+    # The second time, it calls no pip, and writes nothing: the cache may be another user's.
     pip.says("ERROR: asked again")
     before = (build.folder / "build.json").stat().st_mtime_ns
     assert native.set_up("9.9.9") == build

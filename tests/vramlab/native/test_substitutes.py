@@ -1,4 +1,4 @@
-"""What stands in for functions without a meaning, and for libraries nobody heard of."""
+"""Stubs for functions without a meaning, and for unknown libraries."""
 
 from __future__ import annotations
 

@@ -439,7 +439,7 @@ answer = [list(blocks(seed)) for seed in range(8)]
 @pytest.mark.parametrize("settings", ["", "expandable_segments:True"])
 @pytest.mark.parametrize("release", ["2.11.0", "2.12.1", "2.13.0"])
 def test_both_engines_take_the_same_blocks(release: str, settings: str) -> None:
-    """Of those that are free, and of one size: which is told by where each tensor lay before."""
+    """Of free blocks of one size, the tensors' earlier addresses show which was taken."""
     try:
         build = native.find(release)
     except native.NativeEngineError as error:

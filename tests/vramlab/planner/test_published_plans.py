@@ -154,9 +154,9 @@ def test_nanotron_four_stages_of_four_ranks() -> None:
     predicted = (sixteen - four) / 12
     if torch.__version__ < (2, 15):
         predicted -= 4 * 16 / 4  # without the stages' outputs, as above
-    # 3.3 % are missing. nanotron lays attention's output out anew: 2 of 50 numbers of each token's
-    # width. PyTorch holds buffers to receive into, too, of 4 MiB: for each of 8 micro-batches, and
-    # from 2.15 on for one. What else differs is not known.
+    # 3.3 % are missing. nanotron copies attention's output to another layout: 2 of 50
+    # numbers of each token's width. PyTorch holds buffers to receive into, too, of 4 MiB: for each
+    # of 8 micro-batches, and from 2.15 on for one. What else differs is not known.
     share = 0.967 if torch.__version__ < (2, 15) else 0.967 - 7 * 4 / measured
     assert predicted / measured == pytest.approx(share, abs=0.001)
 

@@ -84,7 +84,7 @@ def test_the_table_compares_what_a_simulation_tells_apart() -> None:
         ("parameters", "equal"),
         ("optimizer states", "equal"),
         ("inputs", "equal"),
-        # Gradients of 3 MiB in place of activations of 1 MiB.
+        # Gradients of 3 MiB instead of activations of 1 MiB.
         ("activations and temporaries", "+2,097,152 B"),
         ("unsplit remainders", "+512 B"),
         ("peak", "+2,097,664 B"),

@@ -1,4 +1,4 @@
-"""What frames of a memory history tell of an allocation."""
+"""What frames of a memory history show about an allocation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def frames(*names: str | tuple[str, int, str]) -> list[dict[str, Any]]:
                 "at::_ops::linear::call(at::Tensor const&)",
                 (MODULE_PY, 1779, "_call_impl"),
                 (SUBJECTS_PY, 70, "Network.forward"),
-                ("/home/somebody/train.py", 3, "<module>"),
+                ("/home/ada/train.py", 3, "<module>"),
             ),
             AllocationOrigin(
                 "linear > addmm",
@@ -58,7 +58,7 @@ def frames(*names: str | tuple[str, int, str]) -> list[dict[str, Any]]:
             ),
             AllocationOrigin("sum_dim_IntList", "at::native::sum_cuda", "AddmmBackward0", ""),
         ),
-        # As the virtual GPU tells what a rule takes.
+        # As the virtual GPU records what a rule takes.
         (
             frames("vramlab::take(staging buffer)", "at::_ops::sum::call"),
             AllocationOrigin("sum", "staging buffer", "", ""),

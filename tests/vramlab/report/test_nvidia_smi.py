@@ -1,4 +1,4 @@
-"""`nvidia-smi` is answered where there is none, to programs that log their GPU."""
+"""Programs that log their GPU can call `nvidia-smi` on machines without it."""
 
 from __future__ import annotations
 

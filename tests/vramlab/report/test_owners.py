@@ -117,13 +117,13 @@ def test_activations_are_what_the_backward_pass_waits_for(watch: Watch) -> None:
     model = nn.Sequential(linear(), nn.ReLU(), linear()).cuda()
     y = model(batch())
     loss = y.sum()
-    # Nobody has looked at the graph: it is read when the backward pass begins, or at the end.
+    # The graph has not been read yet: it is when the backward pass begins, or at the end.
     assert weights(watch) == {"parameters": 2, "inputs": 1, "temporaries": 2}
     live = watch.devices[0].now()
     del y
     loss.backward()
-    # The result of relu was waited for, y was not. (Nobody held the first product: relu's backward
-    # needs its result only.)
+    # The result of relu was waited for, y was not. (The first product was not saved: relu's
+    # backward needs its result only.)
     expected = {"parameters": 2, "inputs": 1, "activations": 1, "temporaries": 1}
     assert weights(watch, live) == expected
     assert weights(watch)["gradients"] == 2

@@ -87,6 +87,6 @@ def test_a_block_that_another_stream_uses_counts_until_it_is_freed() -> None:
     allocator.record_stream(first, 7)
     allocator.free(first)
     second = allocator.malloc(5 * MIB)
-    # torch's allocated bytes fall with the request to free, whoever still uses the block.
+    # torch's allocated bytes fall with the request to free, even if a stream still uses the block.
     assert watch.peak().allocated_bytes == 10 * MIB
     assert contents(watch.now()) == [(second.address, second.size_bytes)]

@@ -1,4 +1,4 @@
-"""What is told of a run while it goes on."""
+"""The progress of a run while it goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vramlab.report.running.processes import Processes
 
 
 def test_progress_asks_for_nothing_that_the_program_changes_meanwhile() -> None:
-    """It is told by another thread, where a dictionary that grows cannot be gone through."""
+    """Another thread prints it, which cannot iterate over a dictionary that grows."""
 
     def not_yet() -> Ground:
         raise AssertionError("the program has not ended")

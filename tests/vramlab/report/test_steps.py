@@ -1,4 +1,4 @@
-"""Steps are counted however weights are updated; evaluation is told from training."""
+"""Steps are counted however weights are updated; evaluation is distinguished from training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UPDATES = {
         "for step in range(100):\n    (g,) = torch.autograd.grad((x @ w).sum(), w)\n"
         "    w = (w - 0.1 * g).detach().requires_grad_()\n    print(step)\n"
     ),
-    "an optimizer of nobody's": (
+    "an optimizer of no library": (
         "class Mine:\n    def step(self):\n        for p in weights: p.data -= 0.1 * p.grad\n"
         "for step in range(100):\n    model.zero_grad()\n    model(x).sum().backward()\n"
         "    Mine().step()\n    print(step)\n"

@@ -1,4 +1,4 @@
-"""On which GPUs a program fits: where only the memory differs, nothing is run anew."""
+"""On which GPUs a program fits: if only the memory differs, no program runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timeline that can be asked shows: every block, and every byte at every position."""
+"""What an interactive timeline shows: every block, and every byte at every position."""
 
 from __future__ import annotations
 

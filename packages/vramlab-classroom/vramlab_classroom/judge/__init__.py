@@ -32,10 +32,10 @@ What if it breaks out
 Who decides
     The judge (`judge.py`), which compares data of exact types with what the pool measured in a
     fresh fork. Visible cases let the learner know where they stand; hidden ones, drawn from a seed
-    that only the teacher's `autograder/` has, decide. A wrong answer is told its likely mistake. It
-    earns the points of the rules that it knows (`partial_credit.py`), and does not pay for an
-    earlier answer that it builds on (`follow_through.py`). What could not be graded has no score at
-    all, and is listed (`nbgrader/gradebooks.py`).
+    that only the teacher's `autograder/` has, decide. Feedback on a wrong answer names its likely
+    mistake. It earns the points of the rules that it knows (`partial_credit.py`), and loses none
+    for an earlier answer that it builds on (`follow_through.py`). What could not be graded has no
+    score at all, and is listed (`nbgrader/gradebooks.py`).
 
 Three ways in, one verdict
     `check()` in a test cell (JupyterLab, and nbgrader's Validate button), `vramlab check` in the

@@ -345,7 +345,7 @@ def neutral_environment() -> dict[str, str]:
     """Return the variables that a pool gets: a grade depends on no machine.
 
     The few that interpreters and sandboxes need, so neither settings that change what is measured
-    nor anybody's passwords. No library of this machine's is asked (docs/native.md tells of
+    nor anybody's passwords. No library of this machine is queried (docs/native.md describes
     VRAMLAB_CUDNN). One thread, because sums in another order give other results, and
     because threads that wait for each other use up a job's CPU time. Large pages for large tensors
     (PyTorch's `c10/core/impl/alloc_cpu.cpp`), because each job begins with memory that it has not

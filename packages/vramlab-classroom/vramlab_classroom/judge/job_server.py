@@ -44,7 +44,7 @@ def serve_forked(listening: socket.socket) -> None:
     The first to connect asks for nothing: it is who started this process, and ends it by leaving.
     """
     owner, _ = listening.accept()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that have ended are waited for by nobody
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps forks that have ended
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         ready, _, _ = select.select([listening, owner], [], [])

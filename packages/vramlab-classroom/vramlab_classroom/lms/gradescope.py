@@ -3,10 +3,10 @@
 Source: "Autograder Specifications", docs/specs.md of gradescope/autograder_samples (published as
 gradescope-autograders.readthedocs.io/en/latest/specs).
 
-Students see the results at once, and may hand in again. If results said anything about a hidden
-case, an answer could be made to ask for one after the other. So a student is told what an answer is
-told that is tried on the visible cases only, as `vramlab check` does, and with it the score and, if
-it is recognised, the name of the mistake. Instructors see everything: `run_autograder` prints it.
+Students see the results at once, and may submit again. If results said anything about a hidden
+case, a student could find out all of them, one submission after the other. So students see what
+`vramlab check` shows for the visible cases, the score and, if it is recognized, the name of the
+mistake. Instructors see everything: `run_autograder` prints it.
 
 What could not be graded has no score. The specifications ask for one, at the top or in every test;
 a submission without is shown as one on which the autograder failed, instead of as a zero. It is to

@@ -48,8 +48,8 @@ LOCK_SECONDS = 30
 """How long another program, such as the formgrader, may hold the gradebook."""
 
 _EXCHANGE_FILES = (TIMESTAMP, "submission_secret.txt")
-"""What nbgrader's `release_feedback` looks for beside a page, if it was handed in by its exchange:
-by the secret, which only the student has besides, the page is found there."""
+"""What nbgrader's `release_feedback` looks for beside a page, if it was submitted through its
+exchange. Only the student has the secret, too; the page is found by it."""
 
 MAX_EXCHANGE_FILE_BYTES = 1000
 

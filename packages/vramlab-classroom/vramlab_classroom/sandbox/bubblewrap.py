@@ -13,8 +13,8 @@ all of their forks, for the day when one of that has a hole:
   `autograder/Containerfile`. This package is mounted, read-only, so a fixed exercise needs no
   new image.
 - `limits`: nothing around it. It works everywhere, and warns: an answer that breaks out can get at
-  all files that the teacher can; a repaired program at the network, too; and where there is no
-  Linux, any answer at files, network, programs and processes.
+  all files that the teacher can; a repaired program at the network, too; and without Linux,
+  any answer at files, network, programs and processes.
 
 In the first three the job pool is the first process of a PID namespace, which is what lets it kill
 everything that a job leaves behind.
@@ -304,7 +304,7 @@ def _mounts(visible: Iterable[Path], hidden: Iterable[Path]) -> Iterator[str]:
     for file in SYSTEM_FILES:
         yield from ("--ro-bind-try", file, file)
     for folder in sorted(shown | masks, key=lambda folder: (len(folder.parts), folder)):
-        for parent in folder.parents[-2::-1]:  # from the top; bwrap's own would be closed to nobody
+        for parent in folder.parents[-2::-1]:  # from the top; bwrap's own would shut out nobody
             yield from ("--perms", "0755", "--dir", f"{parent}")
         if folder in shown:
             yield from ("--ro-bind-try", f"{folder}", f"{folder}")

@@ -48,6 +48,6 @@ def _read_exactly(descriptor: int, count: int) -> bytearray | None:
 def _read_into(descriptor: int, buffer: memoryview) -> int:
     if hasattr(os, "readv"):
         return os.readv(descriptor, [buffer])
-    part = os.read(descriptor, len(buffer))  # on Windows: it leaves a copy, which nobody looks for
+    part = os.read(descriptor, len(buffer))  # on Windows: it leaves a copy, which does no harm
     buffer[: len(part)] = part
     return len(part)

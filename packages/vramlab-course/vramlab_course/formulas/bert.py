@@ -229,7 +229,7 @@ class Bert:
         held_bytes = self.held_before_backward_bytes(
             batch, sequence, train=train, attention=attention
         )
-        # The gradient of the loss, a number, stays to the end. The last layer norm gave back its
+        # The gradient of the loss, a number, stays to the end. The last layer norm freed its
         # input and statistics, and made the gradient of its input, which waits for the residual.
         held_bytes += SCALAR_BYTES + hidden_bytes
         held_bytes -= hidden_bytes + statistics_bytes + mask_bytes

@@ -1,7 +1,7 @@
 """A picture's words in the reader's language, in a font of the reader's own.
 
 The font that comes with matplotlib has no Chinese letters, and the course brings none. Systems that
-are used in Chinese have one; where there is none, pictures keep their English, and their titles
+are used in Chinese have one. Without such a font, pictures keep their English, and their titles
 stand above them in Chinese. No picture shows empty boxes.
 """
 

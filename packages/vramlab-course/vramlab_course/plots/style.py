@@ -182,7 +182,7 @@ def looks_for(names: Sequence[str]) -> dict[str, Look]:
 
     A name has the meaning with whose words it begins, the longest: 'gradients of layer 2' are
     gradients, 'other micro-batches in flight' are activations. The second name of the same meaning
-    has a paler colour, so that both are told apart; or a hatch, where the paler colour would look
+    has a paler colour, so that the two differ; or a hatch, where the paler colour would look
     like another meaning's.
 
     Raises:

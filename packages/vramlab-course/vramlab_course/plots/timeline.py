@@ -300,7 +300,7 @@ def _name_area(
     top: Sequence[float],
     failed_at: Sequence[int],
 ) -> bool:
-    """Write a category's name into its area where there is most room; tell whether there is any.
+    """Write a category's name into its area where there is most room; return whether it fits.
 
     Where a line says that a request failed, there is none.
     """

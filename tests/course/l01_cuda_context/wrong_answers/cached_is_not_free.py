@@ -1,4 +1,4 @@
-"""Nobody empties the cache: the table's memory stays in PyTorch's cache.
+"""Does not empty the cache: the table's memory stays in PyTorch's cache.
 
 loses: hand_over
 says: The worker needs 48.00 MiB and the driver has 10.00 MiB.

@@ -1,4 +1,4 @@
-"""Takes the fused way, and keeps the momentum that nobody needs any more.
+"""Takes the fused way, and keeps the unused momentum.
 
 loses: train
 says: left from work that is done?

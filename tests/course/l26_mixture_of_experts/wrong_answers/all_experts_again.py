@@ -1,4 +1,4 @@
-"""Lets every expert compute for every token, and once more in the backward pass.
+"""Lets every expert compute for every token, and again in the backward pass.
 
 loses: moe
 says: not dispatched to them?

@@ -1,4 +1,4 @@
-"""Reserves the longest text for each request, and gives it back when there is an output.
+"""Reserves the longest text for each request, and frees it when there is an output.
 
 loses: serve
 says: What is the rest for?

@@ -1,4 +1,4 @@
-"""Calls the layers one by one in place of a hook, and detaches what it keeps."""
+"""Calls the layers one by one instead of using a hook, and detaches what it keeps."""
 
 import torch
 

@@ -114,7 +114,7 @@ def _with_addresses(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _merged(blocks: list[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """The first blocks, and the last: what is between is left out where there is no room."""
+    """Return the first blocks and the last, without those between if there are too many."""
     return blocks if len(blocks) <= most else [*blocks[: most - 1], blocks[-1]]
 
 

@@ -217,7 +217,7 @@ RESERVED = Predict(
 )
 
 
-# releasable_bytes: what empty_cache() gives back
+# releasable_bytes: what empty_cache() releases
 
 
 def _observe_cache(kept: Sequence[int], freed: Sequence[int]) -> Observation:

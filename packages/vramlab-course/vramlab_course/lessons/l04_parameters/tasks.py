@@ -319,7 +319,7 @@ OPTIMIZER = Diagnose(
 )
 
 
-# train_head: gradients that nobody needs
+# train_head: unused gradients
 
 STEPS = 3
 ROOM_MIB = 72
@@ -392,7 +392,7 @@ TRAIN_HEAD = Fix(
         gpu=A100.but(values=True),
         build=lambda run, width, depth: _head_and_data(width, depth),
         reference=_train_head,
-        least_share=0.08,  # whoever computes the body's outputs once takes a ninth
+        least_share=0.08,  # computing the body's outputs only once takes a ninth
         limit=lambda own: ROOM_MIB * MIB,
         by_others=True,
         ran_out=_how_many_gradients,

@@ -415,12 +415,12 @@ APPLICATIONS = Diagnose(
         ),
         (
             "You always took 8.125 MiB for cuBLAS's workspace. On other GPUs, and with other "
-            "versions of PyTorch, it is something else: the numbers tell what.",
+            "versions of PyTorch, it has another size. The numbers show which.",
             {"workspace_bytes": WORKSPACE_BYTES},
         ),
         (
             "You always took 32 MiB for cuBLAS's workspace. On other GPUs, and with other "
-            "versions of PyTorch, it is something else: the numbers tell what.",
+            "versions of PyTorch, it has another size. The numbers show which.",
             {"workspace_bytes": 32 * MIB},
         ),
         (

@@ -293,8 +293,8 @@ WHICH = Diagnose(
     mistakes=of(
         _by_states_alone,
         (
-            "You told it from the states alone, and took the default way. The peak of the second "
-            "step tells how step() works.",
+            "You looked only at the states, and assumed the default. The peak of the second step "
+            "shows how step() works.",
             {"adam": "AdamW foreach"},
         ),
         (

@@ -348,13 +348,13 @@ MODE = Diagnose(
     mistakes=of(
         _by_left_alone,
         (
-            "You told it from what is left alone. Where nothing is kept, the peak tells whether "
-            "dropout worked.",
+            "You looked only at what is left. If nothing is kept, the peak shows whether dropout "
+            "was active.",
             {"kept_nothing": "eval() and no_grad()"},
         ),
         (
-            "You told it from what is left alone. Where nothing is kept, the peak tells whether "
-            "dropout worked.",
+            "You looked only at what is left. If nothing is kept, the peak shows whether dropout "
+            "was active.",
             {"kept_nothing": "train() and no_grad()"},
         ),
         Mistake(
@@ -465,7 +465,7 @@ EVALUATE = Fix(
     ),
 )
 
-# what_stays: an evaluation loop that nobody has seen, from its snapshot
+# what_stays: an unknown evaluation loop, from its snapshot
 
 STAYS = ("losses", "outputs", "graphs")
 
@@ -501,7 +501,7 @@ def _what_stays(
         batches: that the loop goes through.
         output_bytes: of one batch.
         frees: whether what has gone is taken off.
-        graphs: whether graphs are told from outputs.
+        graphs: whether graphs are distinguished from outputs.
     """
     came = [entry["size"] for entry in trace if entry["action"] == "alloc"]
     each = sum(live(trace) if frees else came) / batches

@@ -212,8 +212,8 @@ def _run(function: Callable[..., Tensor], leaves: Inputs) -> Tensor:
 def operators_save(dtype: str = "float32") -> Outcome:
     """Run the operators of `KEEPS` on 4096 x 1024 numbers, or as many in images.
 
-    Inputs and output lose their names, so that the allocator alone tells what the operator holds on
-    to; `operators_table` asks autograd's hooks the same. Batch norm is left out: on a real GPU,
+    Inputs and output lose their names, so that the allocator alone shows what the operator
+    saves; `operators_table` asks autograd's hooks the same. Batch norm is left out: on a real GPU,
     cuDNN's keeps a buffer of its own, whose size the library decides.
 
     Args:

@@ -179,14 +179,14 @@ def _observe_function(function: str, rows: int, width: int) -> Observation:
 
 
 def _by_products(readings: Mapping[str, int], two: str) -> str:
-    """Tell what the first reading alone tells; `two` if it is two activations."""
+    """Classify by the first reading alone; return `two` if it is two activations."""
     unit_bytes = readings["activation"]
     answers = {8: two, 9: "dropout", 12: "gelu", 16: "x * sigmoid(x)"}
     return answers[4 * readings["between products"] // unit_bytes]
 
 
 def _by_sums(readings: Mapping[str, int], two: str) -> str:
-    """Tell what the second reading alone tells; `two` if it is two activations."""
+    """Classify by the second reading alone; return `two` if it is two activations."""
     unit_bytes = readings["activation"]
     answers = {4: "2 * x", 5: "dropout", 8: two, 12: "x * sigmoid(x)"}
     return answers[4 * readings["between sums"] // unit_bytes]

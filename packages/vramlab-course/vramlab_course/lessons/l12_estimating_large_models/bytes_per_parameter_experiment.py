@@ -97,7 +97,7 @@ def per_parameter_table(outcome: Outcome) -> Table:
             growth = {
                 part: outcome[stage_name(precision, optimizer, part)].growth_bytes for part in PARTS
             }
-            growth["gradients"] += growth["casts"]  # which the backward pass gives back
+            growth["gradients"] += growth["casts"]  # which the backward pass frees
             each = {part: round(size_bytes / _COUNT, 1) for part, size_bytes in growth.items()}
             lasting = each["weights"] + each["gradients"] + each["states"]
             numbers = (*(each[part] for part in PARTS), lasting)

@@ -552,7 +552,7 @@ CONFIGURATION = Fix(
 )
 
 
-# where_is_the_peak: a training step that nobody has seen, from its snapshot
+# where_is_the_peak: an unknown training step, from its snapshot
 
 PLACES: dict[str, dict[str, int]] = {
     "loss": {"vocabulary": 32_768, "width": 256, "layers": 2, "batch": 4, "sequence": 512},

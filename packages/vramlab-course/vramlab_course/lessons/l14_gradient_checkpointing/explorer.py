@@ -85,7 +85,7 @@ def _length(strategy: str, steps: int, slots: int) -> int:
 
 
 def _add_player(explorer: Explorer) -> None:
-    """Let a button play the actions, and slots be set where the strategy is told of them."""
+    """Let a button play the actions, and show the slots' control for strategies that use them."""
     controls = explorer.controls
     moment, strategy = controls["moment"], controls["strategy"]
 

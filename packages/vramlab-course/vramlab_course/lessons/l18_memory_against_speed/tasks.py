@@ -67,8 +67,8 @@ def _backward(
     The others are the mistaken ones: for naming mistakes, not for grading.
     """
     products = _products(widths, rows)
-    anew = sum(products if last_anew else products[:-1]) if checkpointed else 0
-    return flops * (2 * sum(products) - (0 if input_gradient else products[0]) + anew)
+    recomputed = sum(products if last_anew else products[:-1]) if checkpointed else 0
+    return flops * (2 * sum(products) - (0 if input_gradient else products[0]) + recomputed)
 
 
 BACKWARD = Predict(

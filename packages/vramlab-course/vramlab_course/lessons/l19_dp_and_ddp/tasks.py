@@ -619,7 +619,7 @@ def _which_program(trace: Trace, parameters_bytes: int, *, views: bool = True) -
     Args:
         trace: what the snapshot says.
         parameters_bytes: of all parameters.
-        views: whether one that keeps no gradients beside its buckets is told from one without.
+        views: whether gradients that are views of buckets are recognized.
     """
     left = live(trace)
     if round(sum(left) / parameters_bytes) == 3:

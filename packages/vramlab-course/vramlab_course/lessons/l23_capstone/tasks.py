@@ -541,7 +541,7 @@ def _draw_changes(random: Random, ranks: Sequence[int] = (2, 2, 4, 8)) -> Iterat
 
 
 def _is_taken_for_zero(case: Config) -> bool:
-    """Tell whether ZeRO-3 would help most if it took all states away, and does not."""
+    """Return whether ZeRO-3 would help most if it took all states away, and does not."""
     parts = _about(_changed_plan(**case))
     mistaken = _saved(**parts, zero_leaves=False)
     return _best(**parts) != "ZeRO-3" == max(mistaken, key=mistaken.__getitem__)
@@ -794,7 +794,7 @@ def _case_of(problem: Problem, kind: tuple[str, int]) -> Config | None:
 
 
 def _is_below(plan: Plan, limit_bytes: int) -> bool:
-    """Whether a plan's peak is below a limit; a closed form tells where it is far from it."""
+    """Return whether a plan's peak is below a limit, by a formula if it is far from it."""
     about = about_bytes(plan)
     if about > MARGIN * limit_bytes or limit_bytes > MARGIN * about:
         return about < limit_bytes

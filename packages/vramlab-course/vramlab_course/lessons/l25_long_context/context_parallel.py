@@ -64,7 +64,7 @@ class RingAttention(torch.autograd.Function):
         seed = torch.zeros((), dtype=torch.int64)
         of_query = torch.zeros_like(query, dtype=torch.float32)
         of_key, of_value = (torch.zeros_like(part, dtype=torch.float32) for part in (key, value))
-        # Gradients of a block travel with it, and once more, to come home.
+        # A block's gradients travel with it, and one hop further, to come home.
         ranks = dist.get_world_size()
         for turn in range(ranks):
             parts = _backward(

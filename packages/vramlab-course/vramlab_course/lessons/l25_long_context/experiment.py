@@ -220,7 +220,7 @@ def shared_attention(ranks: int = 8, tokens: int = TOKENS) -> Outcome:
     part = tokens // ranks
     block = block_bytes(2 * heads * part * head_size)
     sums = block_bytes(4 * heads * part)  # a logarithm for each query and head: the same both ways
-    # Ulysses keeps query, key and value once more, and what was attended before it went back; and
+    # Ulysses also saves its copies of query, key and value, and the output before it is sent; and
     # flash attention's seed and offset.
     kept_bytes = {"ring": block + sums, "Ulysses": 5 * block + sums + 2 * block_bytes(8)}
     with alone(ranks):

@@ -230,7 +230,7 @@ def _which(
     Args:
         allocated: as asked.
         first: reading that is looked at first; 1 is after the first step.
-        bends: whether growth that ends is told from growth that goes on.
+        bends: whether growth that ends is distinguished from growth that goes on.
         falls: whether it is noticed that memory comes back.
         last_only: only the last step is looked at.
         falls_at_end: memory comes back if less is there in the end than was once.

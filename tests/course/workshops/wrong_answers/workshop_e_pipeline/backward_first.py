@@ -1,4 +1,4 @@
-"""Waits for a gradient that nobody sends.
+"""Waits for a gradient that no rank sends.
 
 loses: one_forward_one_backward
 says: ranks wait for what does not come: rank 0
