@@ -35,7 +35,7 @@ layer(torch.ones(64, 1024, device="cuda")).sum().backward()
 """
 
 
-def said(*words: str | Path) -> str:
+def output_of(*words: str | Path) -> str:
     """Return what `vramlab` prints for these words, on either stream."""
     ran = subprocess.run(
         [COMMAND, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -54,10 +54,10 @@ def main() -> None:
     assert there == (list(COURSE_DATA) if has_course else [])
 
     assert version("vramlab") == vramlab.__version__
-    assert said("--version").startswith(
+    assert output_of("--version").startswith(
         f"vramlab {vramlab.__version__}\nPyTorch {version('torch')}"
     )
-    assert said("gpus", "T4").startswith("T4: ")
+    assert output_of("gpus", "T4").startswith("T4: ")
 
     with vramlab.VirtualGPU("T4"):
         ones = torch.ones(1000, device="cuda")
@@ -67,11 +67,11 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         if has_course:
-            assert "The course is in" in said("lab", "--no-open", folder)
+            assert "The course is in" in output_of("lab", "--no-open", folder)
             assert (Path(folder) / "lessons" / "01_cuda_context.ipynb").is_file()
         script = Path(folder) / "train.py"
         script.write_text(PROGRAM)
-        report = said("run", "--gpu", "T4", script)
+        report = output_of("run", "--gpu", "T4", script)
     assert "\nfits: cuda:0 needs " in report
     assert "4,194,304" in report  # the weight: 1024 * 1024 * 4 bytes
     print(f"vramlab {vramlab.__version__} works with torch {torch.__version__} alone")

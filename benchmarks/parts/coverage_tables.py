@@ -124,10 +124,10 @@ def tried() -> dict[str, str | None]:
     Returns:
         For each name what the error says; None if there was none.
     """
-    return {name: _said(name, owner) for name, owner in public_names().items()}
+    return {name: _error_when_called(name, owner) for name, owner in public_names().items()}
 
 
-def _said(name: str, owner: Any) -> str | None:
+def _error_when_called(name: str, owner: Any) -> str | None:
     with warnings.catch_warnings(), VirtualGPU("T4", 2, on_value="nan"):
         warnings.simplefilter("ignore")  # of names that PyTorch deprecates
         torch.zeros(1, device="cuda")  # some only answer once a GPU has been used

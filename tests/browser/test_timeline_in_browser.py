@@ -39,7 +39,7 @@ def timeline(page: Page) -> Page:
     return page
 
 
-def said(page: Page) -> str:
+def status_text(page: Page) -> str:
     return page.get_by_role("status").inner_text()
 
 
@@ -53,29 +53,31 @@ def test_a_block_is_asked_by_hovering_over_it(timeline: Page) -> None:
     # The middle of the time; 60 MiB are the highest, and 30 of 66 lie in the activations.
     x, y = canvas["x"] + canvas["width"] / 2, canvas["y"] + canvas["height"] / 2
     timeline.mouse.move(x, y + 30)
-    assert said(timeline).startswith("activations, 30 MiB (31,457,280 B)")
-    assert "train.py:9 step: y = w @ x" in said(timeline)
-    assert "allocated by event 20 in 'forward', freed by event 80 in 'backward'" in said(timeline)
+    assert status_text(timeline).startswith("activations, 30 MiB (31,457,280 B)")
+    assert "train.py:9 step: y = w @ x" in status_text(timeline)
+    assert "allocated by event 20 in 'forward', freed by event 80 in 'backward'" in status_text(
+        timeline
+    )
     timeline.mouse.click(x, y + 30)
     timeline.mouse.move(0, 0)
-    assert "pinned" in said(timeline)
+    assert "pinned" in status_text(timeline)
 
 
 def test_blocks_are_asked_with_the_keyboard(timeline: Page) -> None:
     keyboard = timeline.keyboard
     keyboard.press("Home")  # the largest at the peak, 60 MiB
-    assert "30 MiB" in said(timeline)
+    assert "30 MiB" in status_text(timeline)
     keyboard.press("ArrowRight")
-    assert said(timeline).startswith("temporaries, 20 MiB")
+    assert status_text(timeline).startswith("temporaries, 20 MiB")
     keyboard.press("ArrowDown")
-    assert said(timeline).startswith("activations")
+    assert status_text(timeline).startswith("activations")
     keyboard.press("ArrowDown")
-    assert said(timeline).startswith("weight (parameters), 10 MiB")
-    assert "there before the recording, still there at the end" in said(timeline)
+    assert status_text(timeline).startswith("weight (parameters), 10 MiB")
+    assert "there before the recording, still there at the end" in status_text(timeline)
     keyboard.press("Enter")
-    assert "pinned" in said(timeline)
+    assert "pinned" in status_text(timeline)
     keyboard.press("Escape")
-    assert "Hover a block" in said(timeline)
+    assert "Hover a block" in status_text(timeline)
 
 
 def test_zooming_shows_a_part_and_everything_again(timeline: Page) -> None:

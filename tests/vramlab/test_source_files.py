@@ -23,7 +23,7 @@ STDLIB = Path(sysconfig.get_path("stdlib"))
 PROJECT = "/home/me/project"
 
 
-def told(filename: str | Path, folder: str | Path = PROJECT) -> tuple[CodeOwner, str]:
+def owner_and_name(filename: str | Path, folder: str | Path = PROJECT) -> tuple[CodeOwner, str]:
     return owner_of(str(filename)), shown_name(str(filename), str(folder))
 
 
@@ -45,9 +45,9 @@ def told(filename: str | Path, folder: str | Path = PROJECT) -> tuple[CodeOwner,
 def test_a_library_is_named_from_itself_on_wherever_it_is_installed(environment: str) -> None:
     package = CodeOwner.PACKAGE
     for name in ("transformers/activations.py", "torchvision/models/resnet.py", "six.py"):
-        assert told(f"{environment}/{name}") == (package, name)
-    assert told(f"{environment}/lib-1.0-py3.11.egg/lib/net.py") == (package, "lib/net.py")
-    assert told(f"{environment}/torch/nn/modules/linear.py") == (
+        assert owner_and_name(f"{environment}/{name}") == (package, name)
+    assert owner_and_name(f"{environment}/lib-1.0-py3.11.egg/lib/net.py") == (package, "lib/net.py")
+    assert owner_and_name(f"{environment}/torch/nn/modules/linear.py") == (
         CodeOwner.PYTORCH,
         "torch/nn/modules/linear.py",
     )
@@ -58,19 +58,19 @@ def test_a_library_is_named_from_itself_on_wherever_it_is_installed(environment:
 )
 def test_names_that_begin_like_pytorch_and_vramlab_are_others(name: str) -> None:
     installed = Path(sysconfig.get_path("purelib"), name, "models.py")
-    assert told(installed) == (CodeOwner.PACKAGE, f"{name}/models.py")
-    assert told(HERE.with_name(f"{name}_too") / "train.py", HERE.parent) == (
+    assert owner_and_name(installed) == (CodeOwner.PACKAGE, f"{name}/models.py")
+    assert owner_and_name(HERE.with_name(f"{name}_too") / "train.py", HERE.parent) == (
         CodeOwner.PROGRAM,
         f"{name}_too/train.py",
     )
-    assert told(f"{HERE}_mine.py")[0] is CodeOwner.PROGRAM
-    assert told(f"{STDLIB}_mine/train.py")[0] is CodeOwner.PROGRAM
+    assert owner_and_name(f"{HERE}_mine.py")[0] is CodeOwner.PROGRAM
+    assert owner_and_name(f"{STDLIB}_mine/train.py")[0] is CodeOwner.PROGRAM
 
 
 def test_pytorch_is_what_its_wheel_has() -> None:
-    assert told(TORCH / "optim" / "adam.py") == (CodeOwner.PYTORCH, "torch/optim/adam.py")
-    assert told(TORCH.with_name("functorch") / "__init__.py")[0] is CodeOwner.PYTORCH
-    assert told(f"{PROJECT}/torch/utils.py") == (CodeOwner.PROGRAM, "torch/utils.py")
+    assert owner_and_name(TORCH / "optim" / "adam.py") == (CodeOwner.PYTORCH, "torch/optim/adam.py")
+    assert owner_and_name(TORCH.with_name("functorch") / "__init__.py")[0] is CodeOwner.PYTORCH
+    assert owner_and_name(f"{PROJECT}/torch/utils.py") == (CodeOwner.PROGRAM, "torch/utils.py")
 
 
 def test_a_pytorch_built_where_its_source_lies_is_pytorch(
@@ -79,20 +79,20 @@ def test_a_pytorch_built_where_its_source_lies_is_pytorch(
     from vramlab import source_files
 
     monkeypatch.setattr(source_files, "_folder_of_torch", lambda: str(tmp_path / "pytorch"))
-    assert told(tmp_path / "pytorch" / "torch" / "serialization.py") == (
+    assert owner_and_name(tmp_path / "pytorch" / "torch" / "serialization.py") == (
         CodeOwner.PYTORCH,
         "torch/serialization.py",
     )
-    assert told(tmp_path / "pytorch" / "benchmarks" / "run.py")[0] is CodeOwner.PROGRAM
+    assert owner_and_name(tmp_path / "pytorch" / "benchmarks" / "run.py")[0] is CodeOwner.PROGRAM
 
 
 def test_vramlab_is_told_from_the_programs_that_are_part_of_it() -> None:
-    assert told(HERE / "gpu" / "core" / "dispatcher.py") == (
+    assert owner_and_name(HERE / "gpu" / "core" / "dispatcher.py") == (
         CodeOwner.VRAMLAB,
         "vramlab/gpu/core/dispatcher.py",
     )
-    assert told(HERE / "attachment.py")[0] is CodeOwner.VRAMLAB
-    assert told(COURSE / "lessons" / "l09_bert_in_training" / "encoder.py") == (
+    assert owner_and_name(HERE / "attachment.py")[0] is CodeOwner.VRAMLAB
+    assert owner_and_name(COURSE / "lessons" / "l09_bert_in_training" / "encoder.py") == (
         CodeOwner.PROGRAM,
         "vramlab_course/lessons/l09_bert_in_training/encoder.py",
     )
@@ -100,14 +100,17 @@ def test_vramlab_is_told_from_the_programs_that_are_part_of_it() -> None:
 
 
 def test_pythons_library_is_told_from_what_is_installed_in_it() -> None:
-    assert told(STDLIB / "contextlib.py") == (CodeOwner.PYTHON, "contextlib.py")
-    assert told(os.__file__) == (CodeOwner.PYTHON, "os.py")
-    assert told(STDLIB / "asyncio" / "events.py") == (CodeOwner.PYTHON, "asyncio/events.py")
-    assert told(STDLIB / "site-packages" / "timm" / "data.py") == (
+    assert owner_and_name(STDLIB / "contextlib.py") == (CodeOwner.PYTHON, "contextlib.py")
+    assert owner_and_name(os.__file__) == (CodeOwner.PYTHON, "os.py")
+    assert owner_and_name(STDLIB / "asyncio" / "events.py") == (
+        CodeOwner.PYTHON,
+        "asyncio/events.py",
+    )
+    assert owner_and_name(STDLIB / "site-packages" / "timm" / "data.py") == (
         CodeOwner.PACKAGE,
         "timm/data.py",
     )
-    assert told("<frozen runpy>") == (CodeOwner.PYTHON, "<frozen runpy>")
+    assert owner_and_name("<frozen runpy>") == (CodeOwner.PYTHON, "<frozen runpy>")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_pythons_library_is_told_from_what_is_installed_in_it() -> None:
     ],
 )
 def test_the_program_is_named_from_where_it_was_started(filename: str, name: str) -> None:
-    assert told(filename) == (CodeOwner.PROGRAM, name)
+    assert owner_and_name(filename) == (CodeOwner.PROGRAM, name)
 
 
 def test_an_editable_package_elsewhere_is_named_from_the_package_on(tmp_path: Path) -> None:
@@ -134,8 +137,8 @@ def test_an_editable_package_elsewhere_is_named_from_the_package_on(tmp_path: Pa
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package.parent / "__init__.py").touch()
-    assert told(package / "net.py") == (CodeOwner.PROGRAM, "mine/models/net.py")
-    assert told(package / "net.py", tmp_path) == (
+    assert owner_and_name(package / "net.py") == (CodeOwner.PROGRAM, "mine/models/net.py")
+    assert owner_and_name(package / "net.py", tmp_path) == (
         CodeOwner.PROGRAM,
         "checkout/src/mine/models/net.py",
     )
@@ -149,16 +152,19 @@ def test_links_to_an_environment_may_have_been_followed(
     linked = tmp_path / "project" / ".venv" / "lib" / "python3.11" / "site-packages"
     linked.parent.mkdir(parents=True)
     linked.symlink_to(real)
-    assert told(linked / "lib" / "net.py") == (CodeOwner.PACKAGE, "lib/net.py")
+    assert owner_and_name(linked / "lib" / "net.py") == (CodeOwner.PACKAGE, "lib/net.py")
     monkeypatch.setattr(sys, "path", [*sys.path, str(linked)])
-    assert told(real / "lib" / "data.py") == (CodeOwner.PACKAGE, "lib/data.py")
+    assert owner_and_name(real / "lib" / "data.py") == (CodeOwner.PACKAGE, "lib/data.py")
     through = tmp_path / "stdlib"
     through.symlink_to(STDLIB)
-    assert told(through / "contextlib.py") == (CodeOwner.PYTHON, "contextlib.py")
+    assert owner_and_name(through / "contextlib.py") == (CodeOwner.PYTHON, "contextlib.py")
     (tmp_path / "env").symlink_to(TORCH.parent)
-    assert told(tmp_path / "env" / "torch" / "hub.py") == (CodeOwner.PYTORCH, "torch/hub.py")
+    assert owner_and_name(tmp_path / "env" / "torch" / "hub.py") == (
+        CodeOwner.PYTORCH,
+        "torch/hub.py",
+    )
     (tmp_path / "home").symlink_to(tmp_path / "project")
-    assert told(tmp_path / "project" / "train.py", tmp_path / "home")[1] == "train.py"
+    assert owner_and_name(tmp_path / "project" / "train.py", tmp_path / "home")[1] == "train.py"
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
@@ -182,8 +188,8 @@ def test_what_pip_has_put_into_a_folder_of_sys_path_is_installed(
             (deps / name).parent.mkdir(parents=True, exist_ok=True)
             (deps / name).write_text(text)
     monkeypatch.setattr(sys, "path", [*sys.path, f"{deps}/"])
-    assert told(deps / "lib" / "net.py") == (CodeOwner.PACKAGE, "lib/net.py")
-    assert told(deps / "lib_mine" / "train.py", tmp_path) == (
+    assert owner_and_name(deps / "lib" / "net.py") == (CodeOwner.PACKAGE, "lib/net.py")
+    assert owner_and_name(deps / "lib_mine" / "train.py", tmp_path) == (
         CodeOwner.PROGRAM,
         "deps/lib_mine/train.py",
     )
@@ -197,7 +203,10 @@ def test_a_checkout_that_is_installed_as_editable_is_the_program(
     (tmp_path / "mine.egg-info" / "PKG-INFO").write_text("Name: mine\nVersion: 1.0\n")
     (tmp_path / "mine.egg-info" / "SOURCES.txt").write_text("mine/net.py\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    assert told(tmp_path / "mine" / "net.py", tmp_path) == (CodeOwner.PROGRAM, "mine/net.py")
+    assert owner_and_name(tmp_path / "mine" / "net.py", tmp_path) == (
+        CodeOwner.PROGRAM,
+        "mine/net.py",
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,12 +218,12 @@ def test_a_checkout_that_is_installed_as_editable_is_the_program(
     ],
 )
 def test_a_notebooks_cell_is_the_program(filename: str) -> None:
-    assert told(filename) == (CodeOwner.PROGRAM, "notebook cell")
+    assert owner_and_name(filename) == (CodeOwner.PROGRAM, "notebook cell")
 
 
 @pytest.mark.parametrize("name", ["<stdin>", "<python-input-0>", "<console>", "<doctest a.b[0]>"])
 def test_what_is_typed_in_is_the_program(name: str) -> None:
-    assert told(name) == (CodeOwner.PROGRAM, name)
+    assert owner_and_name(name) == (CodeOwner.PROGRAM, name)
 
 
 def test_below_is_not_beginning_with() -> None:

@@ -126,7 +126,7 @@ class Workspaces:
                 return answered[0], Source.LIBRARY
         return None, Source.UNKNOWN
 
-    def told(self) -> str | None:
+    def origins_text(self) -> str | None:
         """Describe where the answers come from; None: there are none."""
         if not self.sources:
             return None

@@ -156,8 +156,8 @@ def virtual_ground(gpu: VirtualGPU, why: str) -> Ground:
 def _of_cudnn(gpu: VirtualGPU) -> Iterator[str]:
     """Say of each GPU where the workspaces of convolutions come from."""
     for device in gpu.machine.devices:
-        if (told := device.cudnn.told()) is not None:
-            yield told
+        if (origins := device.cudnn.origins_text()) is not None:
+            yield origins
 
 
 def native_ground(model: GPUModel, watch: HistoryWatch, values: KnownValues, why: str) -> Ground:
@@ -380,7 +380,7 @@ def _facts_asked(gpu: VirtualGPU) -> tuple[str, ...] | None:
     if not isinstance(gpu.model, NotingModel):
         return None
     fractions = [device.allocator.memory_fraction for device in gpu.machine.devices]
-    return gpu.model.asked(by_size=any(fraction != 1 for fraction in fractions))
+    return gpu.model.names_read(by_size=any(fraction != 1 for fraction in fractions))
 
 
 def _facts(

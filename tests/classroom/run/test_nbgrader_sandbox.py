@@ -93,7 +93,7 @@ def attacked(folder: Path, listener: socket.socket, *, boxed: bool) -> Classroom
     return classroom
 
 
-def told(classroom: Classroom) -> dict[str, str]:
+def findings(classroom: Classroom) -> dict[str, str]:
     """Give the line of each verdict that says what the answer found."""
     return {
         task: next(
@@ -113,7 +113,7 @@ def test_what_gets_out_of_the_language_meets_the_sandbox(
     except SandboxError as error:
         pytest.skip(f"{error}")
     classroom = attacked(tmp_path, listener, boxed=True)
-    assert told(classroom) == {
+    assert findings(classroom) == {
         "block_bytes": "block_bytes gave 'FileNotFoundError' (str); it should be an int.",
         "segment_bytes": "segment_bytes gave 'FileNotFoundError' (str); it should be an int.",
         "reserved_bytes": "reserved_bytes gave 'FileNotFoundError' (str); it should be an int.",
@@ -130,7 +130,7 @@ def test_the_same_without_a_sandbox_would_get_at_everything(
     tmp_path: Path, listener: socket.socket
 ) -> None:
     """The attacks above are ones that work where nothing stops them."""
-    found = told(attacked(tmp_path, listener, boxed=False))
+    found = findings(attacked(tmp_path, listener, boxed=False))
     assert found["block_bytes"].startswith("block_bytes gave 'SQLite format 3'")
     assert found["segment_bytes"].startswith("segment_bytes gave 'the seed of the tests'")
     assert "cells" in found["reserved_bytes"]

@@ -13,14 +13,14 @@ from vramlab_course.widgets.guesses import Counters, Guess, likely_mistake
 from vramlab_course.widgets.questions import find, keys
 
 
-def asked(path: Path) -> list[str]:
+def keys_of(path: Path) -> list[str]:
     """The keys of a lesson's predictions."""
     sources = (cell.source for cell in code_cells(read_lesson(path).cells))
     return [key for source in sources if "predict(" in source for key in keys_in(source)]
 
 
 def test_every_prediction_is_asked_once_by_its_lesson() -> None:
-    by_lesson = {path.stem[:2]: asked(path) for path in LESSONS}
+    by_lesson = {path.stem[:2]: keys_of(path) for path in LESSONS}
     assert all(by_lesson.values())
     assert {key[:2] for number in by_lesson for key in by_lesson[number]} == set(by_lesson)
     assert sorted(key for each in by_lesson.values() for key in each) == sorted(keys())

@@ -74,7 +74,9 @@ def test_near_numbers_and_narrow_ranges_earn_more(typed: str, points: int) -> No
     assert Guess.read(typed, "MiB").points(Decimal("168.125")) == points
 
 
-def said(typed: str, mistakes: dict | None = None, counters: Counters | None = None) -> str | None:  # type: ignore[type-arg]
+def named_mistake(
+    typed: str, mistakes: dict | None = None, counters: Counters | None = None
+) -> str | None:  # type: ignore[type-arg]
     return likely_mistake(Guess.read(typed, "MiB"), MEASURED_BYTES, mistakes or {}, counters)
 
 
@@ -83,17 +85,19 @@ def test_a_lessons_mistake_is_named_by_the_number_it_leads_to() -> None:
         "You counted the input as well.": MEASURED_BYTES + 40 * MIB,
         "You left out the last output.": lambda measured_bytes: measured_bytes - 80 * MIB,
     }
-    assert said("208", mistakes) == "You counted the input as well."  # 168.125 + 40 = 208.125
-    assert said("88", mistakes) == "You left out the last output."  # 168.125 - 80 = 88.125
-    assert said("80 to 90", mistakes) == "You left out the last output."
-    assert said("100", mistakes) is None
-    assert said("88 to 300", mistakes) is None  # the answer is in it
-    assert said("168.125", mistakes) is None
+    assert (
+        named_mistake("208", mistakes) == "You counted the input as well."
+    )  # 168.125 + 40 = 208.125
+    assert named_mistake("88", mistakes) == "You left out the last output."  # 168.125 - 80 = 88.125
+    assert named_mistake("80 to 90", mistakes) == "You left out the last output."
+    assert named_mistake("100", mistakes) is None
+    assert named_mistake("88 to 300", mistakes) is None  # the answer is in it
+    assert named_mistake("168.125", mistakes) is None
 
 
 def test_what_is_nearer_to_the_answer_is_no_mistake() -> None:
-    assert said("168", {"You rounded.": round(166 * MIB)}) is None
-    assert said("166.5", {"You rounded.": round(166 * MIB)}) == "You rounded."
+    assert named_mistake("168", {"You rounded.": round(166 * MIB)}) is None
+    assert named_mistake("166.5", {"You rounded.": round(166 * MIB)}) == "You rounded."
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,7 @@ def test_what_is_nearer_to_the_answer_is_no_mistake() -> None:
     ],
 )
 def test_wrong_units_are_known_of_every_size(typed: str, words: str) -> None:
-    assert said(typed) == words
+    assert named_mistake(typed) == words
 
 
 def test_other_counters_of_the_gpu_are_recognised() -> None:
@@ -117,21 +121,24 @@ def test_other_counters_of_the_gpu_are_recognised() -> None:
         peak_bytes=305 * MIB,
         reserved_bytes=2 * GIB,
     )
-    before, left_out = said("225", counters=counters), said("111", counters=counters)
+    before, left_out = (
+        named_mistake("225", counters=counters),
+        named_mistake("111", counters=counters),
+    )
     assert before == "You counted what was allocated before as well. It is not asked for."
     assert left_out == "You left out what was allocated before. Here it counts."  # 168.125 - 57
     for typed in ("130", "73"):  # 130 - 57 = 73
-        assert "only what is kept" in str(said(typed, counters=counters))
+        assert "only what is kept" in str(named_mistake(typed, counters=counters))
     for typed in ("305", "248"):  # 305 - 57 = 248
-        assert "lives for a moment only" in str(said(typed, counters=counters))
-    assert "reserved from the driver" in str(said("2048", counters=counters))
+        assert "lives for a moment only" in str(named_mistake(typed, counters=counters))
+    assert "reserved from the driver" in str(named_mistake("2048", counters=counters))
 
 
 def test_a_sum_that_is_close_to_a_counter_was_not_read_off_it() -> None:
     counters = Counters(0, 168 * MIB, 168 * MIB, 242 * MIB)
-    assert said("240", counters=counters) is None  # 40 + 40 + 80 + 80
-    assert said("230 to 250", counters=counters) is None
-    assert "reserved from the driver" in str(said("242", counters=counters))
+    assert named_mistake("240", counters=counters) is None  # 40 + 40 + 80 + 80
+    assert named_mistake("230 to 250", counters=counters) is None
+    assert "reserved from the driver" in str(named_mistake("242", counters=counters))
 
 
 @pytest.mark.parametrize(("typed", "named"), [("0.05", True), ("0.06", False), ("0.0527", True)])

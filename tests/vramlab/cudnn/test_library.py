@@ -66,7 +66,7 @@ def test_a_library_that_does_not_load_is_said_to_be_none(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def here() -> Installed:
+def real() -> Installed:
     """The real library, where the native engine has it: what the table was asked of."""
     found = [one for one in library.installed(search_path=[]) if one.version in TABLES]
     if not found:
@@ -75,11 +75,11 @@ def here() -> Installed:
 
 
 @pytest.mark.parametrize("gpu", ["T4", "A100-40GB", "H200"])
-def test_it_answers_as_the_table(here: Installed, gpu: str) -> None:
+def test_it_answers_as_the_table(real: Installed, gpu: str) -> None:
     model = catalogue.find(gpu)
-    known = table.answers(TABLES[here.version], model.compute_capability)
+    known = table.answers(TABLES[real.version], model.compute_capability)
     asked = [each for each in table.problems()[::400] if known.get(each) is not None]
-    asking = CudnnProcess(here, cudnn_json(model, 13000))
+    asking = CudnnProcess(real, cudnn_json(model, 13000))
     answered = asking.ask([each.as_question() for each in asked])
     assert [table.shortened(sizes) for sizes in answered or ()] == [
         known.get(each) for each in asked
@@ -87,10 +87,10 @@ def test_it_answers_as_the_table(here: Installed, gpu: str) -> None:
     assert len(asked) > 5
 
 
-def test_a_question_that_makes_no_sense_is_an_error_and_not_the_end(here: Installed) -> None:
+def test_a_question_that_makes_no_sense_is_an_error_and_not_the_end(real: Installed) -> None:
     question = table.problems()[0].as_question()
     question[2] = [[1, 2], [2, 1], 32]  # an input of two dimensions
-    asking = CudnnProcess(here, cudnn_json(catalogue.find("H200"), 13000))
+    asking = CudnnProcess(real, cudnn_json(catalogue.find("H200"), 13000))
     first, second = asking.ask([question, table.problems()[0].as_question()]) or ()
     assert isinstance(first, str)
     assert first.startswith("cuDNN 9")

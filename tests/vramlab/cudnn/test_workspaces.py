@@ -50,7 +50,7 @@ def test_the_table_comes_before_the_library(cudnn: FakeLibrary) -> None:
     assert [answers(BEYOND), answers(BEYOND)] == [[1000, 10]] * 2
     assert cudnn.asked == [BEYOND.as_question()]  # once
     assert answers.sources == {Source.TABLE: 1, Source.LIBRARY: 1}
-    assert answers.told() == (
+    assert answers.origins_text() == (
         "What cuDNN 9.20.0 takes for 2 different convolutions: 1 is from vramlab's table of its "
         "answers; 1 is from its own library"
     )
@@ -65,7 +65,7 @@ def test_the_setting_leaves_the_library_out(
     assert answers.unknown_count == 1
     assert cudnn.asked == []
     assert "1 is not known and not counted (`vramlab native setup --cudnn`" in (
-        answers.told() or ""
+        answers.origins_text() or ""
     )
 
 
@@ -82,7 +82,9 @@ def test_of_a_pytorch_whose_cudnn_is_not_known_nothing_is_said(cudnn: FakeLibrar
     answers = Workspaces(H200, (1, 13))
     assert answers(IN_TABLE) is None
     assert cudnn.asked == []
-    assert (answers.told() or "").startswith("What cuDNN takes for 1 different convolutions: 1 is")
+    assert (answers.origins_text() or "").startswith(
+        "What cuDNN takes for 1 different convolutions: 1 is"
+    )
 
 
 def test_of_a_gpu_that_this_cudnn_refuses_nothing_is_said(cudnn: FakeLibrary) -> None:
@@ -96,12 +98,12 @@ def test_a_benchmark_is_told_and_counts_no_convolution_twice(cudnn: FakeLibrary)
     for convolution in (IN_TABLE, BEYOND):
         answers(convolution)
         answers(convolution, benchmark=True)
-    assert "torch.backends.cudnn.benchmark times them" in (answers.told() or "")
+    assert "torch.backends.cudnn.benchmark times them" in (answers.origins_text() or "")
     assert answers.sources == {Source.TABLE: 1, Source.LIBRARY: 1}
 
 
 def test_a_program_without_convolutions_is_told_nothing(cudnn: FakeLibrary) -> None:
-    assert Workspaces(H200, (2, 13)).told() is None
+    assert Workspaces(H200, (2, 13)).origins_text() is None
 
 
 def test_gpus_of_one_capability_are_described_alike() -> None:

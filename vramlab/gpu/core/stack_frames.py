@@ -58,7 +58,7 @@ class Frames:
 
     def told_by(self, lines: Lines) -> list[dict[str, Any]]:
         """Write the frames as `torch.cuda.memory._snapshot()` does, without those of vramlab."""
-        return lines.told((), self._places)
+        return lines.frames((), self._places)
 
 
 class AllFrames(Frames):
@@ -82,7 +82,7 @@ class AllFrames(Frames):
 
     def told_by(self, lines: Lines) -> list[dict[str, Any]]:
         """Write the frames as `torch.cuda.memory._snapshot()` does, without those of vramlab."""
-        return lines.told(self._cpp_names, self._places)
+        return lines.frames(self._cpp_names, self._places)
 
 
 class Lines:
@@ -98,7 +98,7 @@ class Lines:
         self._python: dict[tuple[int, int], dict[str, Any] | None] = {}
         self._cpp: dict[str, dict[str, Any]] = {}
 
-    def told(self, cpp_names: Sequence[str], places: Sequence[Any]) -> list[dict[str, Any]]:
+    def frames(self, cpp_names: Sequence[str], places: Sequence[Any]) -> list[dict[str, Any]]:
         """Tell a stack, innermost first, without the frames of vramlab.
 
         Args:

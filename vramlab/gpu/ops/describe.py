@@ -24,21 +24,21 @@ def describe(func: OpOverload) -> Description:
         "op": spec.name,
         "schema": str(schema_of(func)),
         "knowledge": _COMPOSITE if spec.is_composite else classify(func).value,
-        "handler": _said(spec.handler),
-        "CUDA path": _said(spec.cuda_path or spec.cuda_kernel),
+        "handler": _name_and_summary(spec.handler),
+        "CUDA path": _name_and_summary(spec.cuda_path or spec.cuda_kernel),
         "autocast": None if spec.autocast is None else spec.autocast.value,
-        "check": _said(spec.check),
-        "outputs": _said(spec.make_outputs),
-        "layout": _said(spec.layout),
+        "check": _name_and_summary(spec.check),
+        "outputs": _name_and_summary(spec.make_outputs),
+        "layout": _name_and_summary(spec.layout),
         "fill": None if spec.fill is None else "the value that it fills a tensor with is known",
-        "rule": None if rule is None else _said(rule.function),
+        "rule": None if rule is None else _name_and_summary(rule.function),
         "takes": None if rule is None else rule.takes,
         "source": None if rule is None else rule.source,
         "status": None if rule is None else rule.status.value,
     }
 
 
-def _said(function: Callable[..., Any] | None) -> str | None:
+def _name_and_summary(function: Callable[..., Any] | None) -> str | None:
     """Name a function and the first sentence of what it says of itself."""
     if function is None:
         return None

@@ -41,7 +41,7 @@ class NotingModel(GPUModel):
         """Start again: what was read until now, vramlab has read."""
         self.__dict__["_asked"].clear()
 
-    def asked(self, by_size: bool) -> tuple[str, ...]:
+    def names_read(self, by_size: bool) -> tuple[str, ...]:
         """List the figures that were read, by name.
 
         Args:

@@ -89,7 +89,7 @@ class Judge:
             found = self._pool.find({name: cells}, rights)[name]
             return self.judge_found(exercise, name, found, right)
 
-        return self._told(exercise.task(name), judged)
+        return self._verdict_or_failure(exercise.task(name), judged)
 
     def judge_found(
         self,
@@ -147,7 +147,7 @@ class Judge:
     def _verdict(self, exercise: Exercise, task: Task, source: str) -> Verdict:
         key = (exercise.module, task.name, source)
         if key not in self._verdicts:
-            verdict = self._told(task, lambda: self._judge(exercise, task, source))
+            verdict = self._verdict_or_failure(task, lambda: self._judge(exercise, task, source))
             if verdict.grade is Grade.UNGRADED:
                 return verdict
             self._verdicts[key] = verdict
@@ -155,7 +155,7 @@ class Judge:
                 del self._verdicts[next(iter(self._verdicts))]
         return self._verdicts[key]
 
-    def _told(self, task: Task, judged: Callable[[], Verdict]) -> Verdict:
+    def _verdict_or_failure(self, task: Task, judged: Callable[[], Verdict]) -> Verdict:
         """Return a verdict, also if the pool did not come to one."""
         try:
             return judged()

@@ -123,7 +123,7 @@ def results(outcome: GradescopeOutcome, seconds: float) -> dict[str, Any]:
         "output_format": "text",
         "stdout_visibility": "hidden",
         "tests": [
-            _test(number, verdict, _told(outcome, verdict), with_score=not marked.needs_human)
+            _test(number, verdict, _feedback(outcome, verdict), with_score=not marked.needs_human)
             for number, verdict in enumerate(marked.verdicts, start=1)
         ],
         "extra_data": {"assignment": marked.assignment, "sha256": marked.sha256},
@@ -158,7 +158,7 @@ def _test(number: int, verdict: Verdict, told: str, *, with_score: bool) -> dict
     return {"score": verdict.score, "max_score": verdict.points, **test}
 
 
-def _told(outcome: GradescopeOutcome, verdict: Verdict) -> str:
+def _feedback(outcome: GradescopeOutcome, verdict: Verdict) -> str:
     """Say of a verdict what does not come from hidden cases."""
     visible = outcome.visible.verdict(verdict.task)
     if verdict.grade is Grade.UNGRADED or visible is None:

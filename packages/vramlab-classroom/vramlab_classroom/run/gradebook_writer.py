@@ -76,7 +76,7 @@ class Book(Closing):
             GradebookError: it cannot be opened.
         """
         self._course = course
-        with self._told():
+        with self._errors_translated():
             self._gradebook = Gradebook(course.db_url, course.config.CourseDirectory.course_id)
         self._stage = tempfile.TemporaryDirectory(prefix="vramlab-grade-")
 
@@ -91,7 +91,7 @@ class Book(Closing):
         Raises:
             GradebookError: it is not there, and there is no master of it.
         """
-        with self._told(), self._one_transaction():
+        with self._errors_translated(), self._one_transaction():
             with suppress(MissingEntry):
                 return released_cells(self._gradebook, assignment, assignment)
             _generate(self._course, assignment, Path(self._stage.name))
@@ -99,19 +99,19 @@ class Book(Closing):
 
     def due_date(self, assignment: str) -> datetime | None:
         """Return when an assignment is due, in UTC; None without a due date."""
-        with self._told(), self._one_transaction():
+        with self._errors_translated(), self._one_transaction():
             due: datetime | None = self._gradebook.find_assignment(assignment).duedate
             return due
 
     def extensions(self, assignment: str) -> dict[str, timedelta | None]:
         """List who has a submission of an assignment in the gradebook, and how much more time."""
-        with self._told(), self._one_transaction():
+        with self._errors_translated(), self._one_transaction():
             submissions = self._gradebook.assignment_submissions(assignment)
             return {submission.student_id: submission.extension for submission in submissions}
 
     def ungraded(self, assignment: str) -> list[Ungraded]:
         """List what of an assignment has no score."""
-        with self._told(), self._one_transaction():
+        with self._errors_translated(), self._one_transaction():
             return ungraded(self._gradebook, assignment)
 
     def attachments(self, submission: Submission) -> Attachments:
@@ -138,7 +138,7 @@ class Book(Closing):
             GradebookError: nothing can be entered at present.
         """
         place = Path(self._stage.name) / marked.student / marked.assignment
-        with self._told():
+        with self._errors_translated():
             try:
                 place.mkdir(parents=True)
                 notebook = json.dumps(_notebook(marked))
@@ -164,7 +164,7 @@ class Book(Closing):
                 "db_url": self._course.db_url,
             },
         }
-        with self._told(), self._one_transaction():
+        with self._errors_translated(), self._one_transaction():
             notebook = nbformat.read(path / f"{marked.assignment}.ipynb", as_version=4)
             step = GetScores(config=self._course.config, log=_quiet)
             notebook, resources = step.preprocess(notebook, resources)
@@ -174,7 +174,7 @@ class Book(Closing):
     def return_page(self, student: str, assignment: str, html: str) -> None:
         """Write a feedback page where nbgrader does, whole or not at all."""
         folder = self._course.feedback / student / assignment
-        with self._told():
+        with self._errors_translated():
             folder.mkdir(parents=True, exist_ok=True)
             submitted = self._course.submitted / student / assignment
             for name in _EXCHANGE_FILES:
@@ -229,7 +229,7 @@ class Book(Closing):
                 self._gradebook.db.remove()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_translated(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:

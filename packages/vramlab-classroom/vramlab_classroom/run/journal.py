@@ -83,7 +83,7 @@ class Journal(Closing):
         self._path = path
         self._lock = _locked(path.with_name(f"{path.name}.lock"))
         try:
-            with self._told():
+            with self._errors_translated():
                 self._database = sqlite3.connect(path, isolation_level=None)
                 self._database.row_factory = sqlite3.Row
                 self._database.execute("PRAGMA journal_mode = WAL")
@@ -96,7 +96,7 @@ class Journal(Closing):
 
     def latest(self, student: str, assignment: str) -> Entry | None:
         """Return the last marking of a submission."""
-        with self._told():
+        with self._errors_translated():
             row = self._database.execute(
                 f"SELECT {_FIELDS} FROM markings WHERE student = ? AND assignment = ? "
                 "ORDER BY number DESC LIMIT 1",
@@ -106,7 +106,7 @@ class Journal(Closing):
 
     def marked(self, number: int) -> Marked:
         """Return what was marked: only the last marking of a submission is kept in full."""
-        with self._told():
+        with self._errors_translated():
             (packed,) = self._database.execute(
                 "SELECT marked FROM markings WHERE number = ?", (number,)
             ).fetchone()
@@ -114,7 +114,7 @@ class Journal(Closing):
 
     def attempts(self, student: str, assignment: str) -> list[Marked]:
         """Return the results of each notebook that are kept in full, oldest first."""
-        with self._told():
+        with self._errors_translated():
             rows = self._database.execute(
                 "SELECT marked FROM markings AS this WHERE student = ? AND assignment = ? "
                 "AND marked IS NOT NULL ORDER BY (SELECT MIN(number) FROM markings AS first WHERE "
@@ -144,7 +144,7 @@ class Journal(Closing):
             Its number.
         """
         who = (marked.student, marked.assignment)
-        with self._told(), self._transaction():
+        with self._errors_translated(), self._transaction():
             self._database.execute(
                 "UPDATE markings SET marked = NULL WHERE student = ? AND assignment = ? "
                 "AND (sha256 = ? OR NOT ?)",
@@ -162,19 +162,19 @@ class Journal(Closing):
 
     def note_entered(self, number: int, where: str) -> None:
         """Write down that a marking is in the gradebook."""
-        with self._told():
+        with self._errors_translated():
             self._database.execute(
                 "UPDATE markings SET entered = ?, returned = 0 WHERE number = ?", (where, number)
             )
 
     def note_returned(self, number: int) -> None:
         """Write down that the feedback on a marking was written."""
-        with self._told():
+        with self._errors_translated():
             self._database.execute("UPDATE markings SET returned = 1 WHERE number = ?", (number,))
 
     def entries(self) -> Iterator[Entry]:
         """Yield every marking there ever was, in order."""
-        with self._told():
+        with self._errors_translated():
             yield from map(
                 _entry, self._database.execute(f"SELECT {_FIELDS} FROM markings ORDER BY number")
             )
@@ -196,7 +196,7 @@ class Journal(Closing):
             raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_translated(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

@@ -27,7 +27,7 @@ def install(session: Session) -> None:
         return
 
     def show_at_line_of_program(message: warnings.WarningMessage) -> None:
-        frame = _meant(message, sys._getframe(1))
+        frame = _frame_named_without_us(message, sys._getframe(1))
         if frame is not None:
             message.filename, message.lineno = frame.f_code.co_filename, frame.f_lineno
         show(message)
@@ -52,7 +52,9 @@ def warn(text: str) -> None:
     )
 
 
-def _meant(message: warnings.WarningMessage, innermost: FrameType) -> FrameType | None:
+def _frame_named_without_us(
+    message: warnings.WarningMessage, innermost: FrameType
+) -> FrameType | None:
     """Return the frame that a warning would have named without vramlab's; None: it is right.
 
     Where none of vramlab's frames is further in than the one that is named, nothing has shifted.
