@@ -178,7 +178,7 @@ class _RunningModel:
         return torch.autocast("cuda", dtype=torch.bfloat16)
 
     def _make_optimizer(self) -> torch.optim.Optimizer | None:
-        """An optimizer that has its states already; None where the host has it."""
+        """Return an optimizer that has its states already; None where the host has it."""
         parameters = list(self.model.parameters())
         if self.setting.optimizer == "on the host":
             for parameter in parameters:
@@ -197,7 +197,7 @@ class _RunningModel:
         return optimizer
 
     def _states(self) -> list[Tensor]:
-        """What the optimizer keeps for each parameter; states of 8 bits are tuples of tensors."""
+        """Return the optimizer's states for each parameter; 8-bit states are tuples of tensors."""
         kept = [] if self.optimizer is None else self.optimizer.state.values()
         parts = [part for state in kept for part in state.values()]
         flat = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]

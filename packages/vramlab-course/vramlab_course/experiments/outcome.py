@@ -94,7 +94,7 @@ class Finding:
         return FigureVerdict.OTHER_CONDITIONS if self.note else FigureVerdict.UNEXPLAINED
 
     def _verdict_on_word(self) -> FigureVerdict:
-        """A word is the published one or it is not; then a reason or the note has to say why."""
+        """Compare a word with the published one; a reason or note has to explain a difference."""
         if self.measured == self.published:
             return FigureVerdict.EQUAL
         if self.differences:
@@ -144,7 +144,7 @@ class Outcome:
     """One for each published number that the experiment reproduces."""
 
     def __getitem__(self, stage: str) -> StageMeasurement:
-        """The stage of that name, as `result[stage]`."""
+        """Return the stage of that name, as `result[stage]`."""
         return self.result[stage]
 
     def finding(self, figure: str, part: str = "") -> Finding:
@@ -268,7 +268,7 @@ def format_amount(amount: Number, finding: Finding) -> str:
 
 
 def _amount_in_words(difference: Difference, finding: Finding) -> tuple[str, ...]:
-    """The amount with its unit; between words there is none."""
+    """Return the amount with its unit; between words there is none."""
     if isinstance(finding.measured, str):
         return ()
     return (format_amount(difference.amount, finding),)

@@ -167,7 +167,7 @@ def _first_of_each(remarks: Iterable[str]) -> Iterator[str]:
 
 
 def _as_printed(figure: Figure) -> str:
-    """A figure that may be a number, several, or a word, with its unit."""
+    """Return a figure that may be a number, several, or a word, with its unit."""
     values = figure.value if isinstance(figure.value, list) else [figure.value]
     if any(isinstance(value, dict) for value in values):
         return "a table"

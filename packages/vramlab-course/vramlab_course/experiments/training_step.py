@@ -120,7 +120,7 @@ def three_linear(*, fused_bias: bool = True, name: str = "three-linear") -> Outc
 def _peak(
     chain: LinearChain, here: GPUEnvironment, workspaces_bytes: int
 ) -> tuple[int, list[Difference]]:
-    """The predicted peak of the backward pass, and why it is not the published one."""
+    """Return the predicted peak of the backward pass, and why it is not the published one."""
     moments = chain.backward_moments(here.column_sum_bytes)
     last = len(chain.widths) - 1
     moment = max(moments, key=lambda name: moments[name])

@@ -146,7 +146,7 @@ class Bert:
     def _kept_by_layer(
         self, batch: int, sequence: int, train: bool, attention: Attention
     ) -> list[tuple[str, str, int]]:
-        """Module, part and bytes of what every layer keeps; its input is the layer's before."""
+        """Return module, part and bytes of what each layer saves; its input is the one before's."""
         hidden_bytes = self._hidden_bytes(batch, sequence)
         statistics_bytes = self._statistics_bytes(batch, sequence)
         mask_bytes = self._mask_bytes(batch, sequence)

@@ -76,7 +76,9 @@ _MEANINGS = {
 def describe_autograd(graph: AutogradGraph, *, title: str = "") -> str:
     """Describe what `draw_autograd` draws."""
     ops = _shown(graph).ops
-    told = " ".join(f"{number}, {_name(op)}: {_told(op)}." for number, op in enumerate(ops, 1))
+    told = " ".join(
+        f"{number}, {_name(op)}: {_saved_text(op)}." for number, op in enumerate(ops, 1)
+    )
     return f"{title or _finding(graph)}. {len(ops)} ops in the order of forward. {told}"
 
 
@@ -94,13 +96,13 @@ def _finding(graph: AutogradGraph) -> str:
     return f"Forward keeps {short_size(graph.kept_bytes)} of activations for backward"
 
 
-def _told(op: GraphOp) -> str:
+def _saved_text(op: GraphOp) -> str:
     held = [f"{_words(op, parts)} ({category})" for category, _, parts in _held(op)]
     return "saves " + ", ".join(held).replace("\n", " ") if held else "saves nothing"
 
 
 def _name(op: GraphOp) -> str:
-    """The op in words: 'NativeLayerNorm' is 'Layer Norm', and 'Addmm' a 'Linear' layer."""
+    """Return the op in words: 'NativeLayerNorm' is 'Layer Norm', and 'Addmm' a 'Linear' layer."""
     name = op.name.removeprefix("Native").removeprefix("ScaledDotProduct")
     if _is_linear(op):
         return "Linear"
@@ -140,7 +142,7 @@ def _module(op: GraphOp, width_in: float) -> str:
 
 
 def _held(op: GraphOp) -> list[Held]:
-    """What an op saves, a box for each category and what is there already; activations first."""
+    """Return boxes of what an op saves, by category and whether it existed; activations first."""
     groups: dict[tuple[Category, bool], list[SavedPart]] = {}
     for part in op.saved:
         groups.setdefault((part.category, part.again), []).append(part)
@@ -186,7 +188,7 @@ def _draw_op(diagram: Diagram, op: GraphOp, number: int, x: float, y: float, pit
 
 
 def _above(box: Box, inches: float) -> tuple[float, float]:
-    """A point so far above a box's middle."""
+    """Return a point so far above a box's middle."""
     return box.x + box.width / 2, box.y + box.height / 2 + inches
 
 

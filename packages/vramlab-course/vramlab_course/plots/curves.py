@@ -192,5 +192,5 @@ def describe_curves(curves: Mapping[str, Points], *, title: str, x_label: str) -
 
 
 def _some(points: Points) -> Points:
-    """The first point, one in the middle and the last."""
+    """Return the first point, one in the middle and the last."""
     return points if len(points) <= 3 else [points[0], points[len(points) // 2], points[-1]]

@@ -103,13 +103,13 @@ def font_family(language: str) -> str | None:
 
 
 def _path_of(family: str) -> str | None:
-    """The file of a family, of those that matplotlib has listed."""
+    """Return the file of a family, of those that matplotlib has listed."""
     listed = (font for font in font_manager.fontManager.ttflist if font.name == family)
     return next((font.fname for font in listed), None)
 
 
 def _path_installed_since(family: str) -> str | None:
-    """The same, of those that the system has and matplotlib's list, made once, has not."""
+    """Return the same, of those that the system has and matplotlib's list, made once, has not."""
     for path in _files():
         if Path(path).stem.split("-")[0].lower() in family.replace(" ", "").lower():
             with suppress(RuntimeError, OSError, ValueError):

@@ -144,7 +144,7 @@ def segments_of(snapshot: Snapshot, device: int) -> list[Mapping[str, Any]]:
 
 
 def _rows(segments: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> dict[_Row, int]:
-    """The rows with the number of segments each stands for: large pool first, by size.
+    """Return the rows with the number of segments each stands for: large pool first, by size.
 
     Of equal ones, that with the highest address first: mostly, the driver has given it first.
     """
@@ -161,7 +161,7 @@ def _rows(segments: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> di
 
 
 def _parts(segment: Mapping[str, Any], names: Mapping[int, str]) -> list[_Part]:
-    """The boxes of a segment, from its start to its end."""
+    """Return the boxes of a segment, from its start to its end."""
     parts = []
     start_bytes = 0
     for block in segment["blocks"]:
@@ -196,7 +196,7 @@ def _in_words(parts: Sequence[_Part]) -> str:
 
 
 def _drawn(rows: Mapping[_Row, int]) -> list[tuple[_Row, int]]:
-    """The rows of a pool as they are drawn: equal segments apart, unless they are many."""
+    """Return the rows of a pool as they are drawn: equal segments apart, unless they are many."""
     apart: list[tuple[_Row, int]] = []
     for row, count in rows.items():
         apart += [(row, 1)] * count if count <= _APART else [(row, count)]

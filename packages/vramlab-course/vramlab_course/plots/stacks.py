@@ -95,7 +95,7 @@ def draw_stacks(
 
 
 def _labels(rows: Rows, row: str, part: str) -> tuple[str, ...]:
-    """What may stand on a part in a row: in the row where it is longest, its name as well.
+    """Return what may stand on a part in a row: in the row where it is longest, its name as well.
 
     Where all rows have one part alone, the sums at their ends say all there is to say.
     """
@@ -127,7 +127,7 @@ def _names(names: list[str]) -> str:
 
 
 def _folded(rows: Rows) -> Rows:
-    """The same with one row for three or more that follow each other and are equal."""
+    """Return the same with one row for three or more that follow each other and are equal."""
     folded: dict[str, Mapping[str, int]] = {}
     for _, run in groupby(rows.items(), key=lambda row: {p: n for p, n in row[1].items() if n}):
         alike = dict(run)
@@ -140,7 +140,7 @@ def _folded(rows: Rows) -> Rows:
 
 
 def _looks(rows: Rows, of: Category | str | None) -> dict[str, Look]:
-    """A look for each part that is there. Pictures of the same parts give them the same looks."""
+    """Return a look for each part. Pictures of the same parts give them the same looks."""
     parts = dict.fromkeys(part for row in rows.values() for part in row)
     if not rows:
         raise ValueError("there is no row to draw")

@@ -237,7 +237,7 @@ _LUMINANCE = np.array((0.2126, 0.7152, 0.0722))
 
 
 def _luminance(color: str | np.ndarray) -> float:
-    """The relative luminance of a colour, as WCAG 2 defines it."""
+    """Return the relative luminance of a colour, as WCAG 2 defines it."""
     parts = np.array(to_rgb(color) if isinstance(color, str) else color)
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ _LUMINANCE)

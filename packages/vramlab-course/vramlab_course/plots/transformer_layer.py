@@ -214,7 +214,7 @@ class _Layer:
         """Where attention ends."""
 
     def draw_attention(self) -> None:
-        """The input, its fork into query, key and value, and the way back to one tensor."""
+        """Draw the input, its fork into query, key and value, and the way back to one tensor."""
         source = self.op("layer's input", plain=True)
         self.bars("input", "input casts", solid=True)
         road = source
@@ -233,7 +233,7 @@ class _Layer:
         self.between = last
 
     def draw_feed_forward(self) -> None:
-        """The second half, which begins where the first ended."""
+        """Draw the second half, which begins where the first ended."""
         first = self.between
         self.left, self.y = _HALVES_IN[1], _TOP_IN
         source = self.op("from attention", plain=True)
@@ -281,7 +281,7 @@ class _Layer:
         return added
 
     def fork(self, source: Box) -> list[Box]:
-        """The three Linear layers beside each other."""
+        """Return the three Linear layers beside each other."""
         self.y -= _PITCH_IN
         width = (_OPS_WIDTH_IN - 0.16) / 3
         boxes = []

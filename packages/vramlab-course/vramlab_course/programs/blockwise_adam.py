@@ -116,7 +116,7 @@ class BlockwiseAdamW(EachParameter):
             weight.addcdiv_(first, size, value=-group["lr"] / correction1)
 
     def _zeros(self, parameter: Tensor, signed: bool) -> tuple[Tensor, ...]:
-        """An empty state: bytes and scales, or float32 numbers for a small parameter."""
+        """Return an empty state: bytes and scales, or float32 numbers for a small parameter."""
         count = parameter.numel()
         if count < SMALLEST:
             return (parameter.new_zeros(count),)

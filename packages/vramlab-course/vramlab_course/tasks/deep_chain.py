@@ -82,7 +82,7 @@ def _model_and_batches(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
 
 
 def _weights(run: Run, returned: object) -> torch.Tensor:
-    """The weights of the chain that was trained: (layers, width, width)."""
+    """Return the weights of the chain that was trained: (layers, width, width)."""
     model = run.inputs[0]
     return torch.stack([to_host(weight) for weight in parameters_of(model)])
 

@@ -122,7 +122,7 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> int:
 
 
 def _of_operands(index: int) -> Formula:
-    """A product of two neighbours among the arguments."""
+    """Return the formula for a product of two neighbours among the arguments."""
     return lambda args, result: _product(args[index], args[index + 1])
 
 
@@ -181,7 +181,7 @@ def _attention(args: Arguments, result: Any) -> Any:
 
 
 def _backward_of_attention(args: Arguments, result: Any) -> Any:
-    """The scores again, and gradients of scores, query, key and value.
+    """Count the scores again, and the gradients of scores, query, key and value.
 
     Source: `sdpa_backward_flop_count` of torch/utils/flop_counter.py, PyTorch 2.13.
     """
@@ -250,7 +250,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _of_matrices(args: Arguments, result: Any) -> Any:
-    """What solves, inverts or takes apart: each number meets each row."""
+    """Return what solves, inverts or takes apart: each number meets each row."""
     tensors = [each for each in _tensors(args) if each.dim()]
     rows = max((max(each.shape[-2:]) for each in tensors), default=0)
     return 2 * rows * sum(each.numel() for each in tensors)
@@ -267,7 +267,7 @@ def _combination(args: Arguments, result: Any) -> Any:
 
 
 def _by_sizes(args: Arguments, result: Any) -> Any:
-    """The product of (M, K) and (K, N) to (M, N) takes 2 * sqrt(MK * KN * MN) operations."""
+    """Return the product of (M, K) and (K, N) to (M, N) takes 2 * sqrt(MK * KN * MN) operations."""
     sizes = sorted((elements(each) for each in _tensors((args, result))), reverse=True)
     sizes += 3 * sizes[:1]
     return 2 * math.isqrt(math.prod(sizes[:3])) if sizes else 0

@@ -473,7 +473,7 @@ def _require_plain(argument: object) -> None:
 
 
 def _tensors(inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among a program's inputs, and the parameters of modules."""
+    """Yield the tensors among a program's inputs, and the parameters of modules."""
     for each in inputs:
         if isinstance(each, torch.Tensor):
             yield each
@@ -482,7 +482,7 @@ def _tensors(inputs: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 
 def _outlines(tensors: Sequence[torch.Tensor]) -> list[Outline]:
-    """What a program has to leave as it is of tensors that it was given.
+    """Return what a program has to leave as it is of tensors that it was given.
 
     They are asked past all torch functions, those of their classes too: there are many, and often.
     """

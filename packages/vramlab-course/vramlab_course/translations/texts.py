@@ -55,7 +55,7 @@ def _texts_of_notebook(notebook: Notebook) -> Iterator[Text]:
 
 
 def _of_code(cell: ast.Module) -> Iterator[str]:
-    """What a cell shows: titles of pictures, and its tables."""
+    """Yield what a cell shows: titles of pictures, and its tables."""
     named = dict(_constants(cell))
     yield from _names(cell)
     for call in _calls(cell):
@@ -72,7 +72,7 @@ def _of_code(cell: ast.Module) -> Iterator[str]:
 
 
 def _names(cell: ast.Module) -> Iterator[str]:
-    """What parts of pictures and rows of tables are called: words that are not printed."""
+    """Yield what parts of pictures and rows of tables are called: words that are not printed."""
     apart: set[ast.AST] = set()
     for node in ast.walk(cell):
         told: list[ast.AST] = []
@@ -115,7 +115,7 @@ def texts_of_widgets(paths: Iterable[Path]) -> list[Text]:
 
 
 def _of_controls(tree: ast.AST) -> Iterator[str]:
-    """What stands beside the controls that annotate parameters."""
+    """Yield what stands beside the controls that annotate parameters."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
             for control in node.slice.elts[1:] if isinstance(node.slice, ast.Tuple) else ():
@@ -211,13 +211,13 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _calls(tree: ast.AST) -> list[ast.Call]:
-    """Calls, as they stand one after the other."""
+    """Return calls, as they stand one after the other."""
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
 
 def _strings(node: ast.expr | None) -> Iterator[str]:
-    """A string that is written down, with {} where values come, or those of a tuple or list."""
+    """Yield a literal string, with {} for its values, or the strings of a tuple or list."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):

@@ -123,7 +123,7 @@ def of_lesson(number: str) -> Mapping[str, Question]:
 
 @cache
 def _modules() -> dict[str, str]:
-    """The module of each lesson's predictions, by the lesson's number; none of them is imported."""
+    """Map each lesson's number to the module of its predictions, without importing any."""
     lessons = importlib.import_module("vramlab_course.lessons")  # by name: lessons import widgets
     rooms = (room.name for room in pkgutil.iter_modules(lessons.__path__) if room.ispkg)
     return {room[1:3]: f"{lessons.__name__}.{room}.predictions" for room in rooms}

@@ -63,7 +63,7 @@ def watch(exercise: str, answer: Callable[..., Any], case: int = 0) -> Picture:
 
 
 def _since(module: str, trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from a module's first line on: how the answer was called is left out."""
+    """Return a traceback from a module's first line on: how the answer was called is left out."""
     while trace is not None and trace.tb_frame.f_globals.get("__name__") != module:
         trace = trace.tb_next
     return trace

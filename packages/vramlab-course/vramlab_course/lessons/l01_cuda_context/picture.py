@@ -67,7 +67,7 @@ def draw_device(
 
 
 def _labels(name: str, size_bytes: int, is_named: bool) -> tuple[str, ...]:
-    """What may stand on a part: the first time, its name as well."""
+    """Return what may stand on a part: the first time, its name as well."""
     size = size_label(size_bytes)
     return (f"{name} {size}", f"{name}\n{size}", size) if is_named else (size,)
 

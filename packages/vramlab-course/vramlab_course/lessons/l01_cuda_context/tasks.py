@@ -43,7 +43,7 @@ def _gpu_with(context_bytes: int) -> str:
 
 
 def _used_by_this_process() -> int:
-    """What nvidia-smi lists for this process."""
+    """Return what nvidia-smi lists for this process."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -71,7 +71,7 @@ def _measure_process(
 def _listed(
     context_bytes: int, kept_mib: Sequence[int], freed_mib: Sequence[int], emptied: bool
 ) -> int:
-    """The answer: for naming mistakes, not for grading."""
+    """Return the answer: for naming mistakes, not for grading."""
     return context_bytes + MIB * (sum(kept_mib) + (0 if emptied else sum(freed_mib)))
 
 
@@ -148,7 +148,7 @@ def _measure_fit(total_bytes: int, context_bytes: int, tensor_mib: int) -> int:
 
 
 def _fitting(total_bytes: int, context_bytes: int, tensor_mib: int) -> int:
-    """The answer: for naming mistakes, not for grading."""
+    """Return the answer: for naming mistakes, not for grading."""
     return total_bytes // (context_bytes + tensor_mib * MIB)
 
 
@@ -201,7 +201,7 @@ FIT = Predict(
 
 
 def _observe_gpu(gpu: str, others_mib: int, kept_mib: int, freed_mib: int) -> Observation:
-    """A GPU on which others, this process's tensors and its cache have something."""
+    """Return a GPU on which others, this process's tensors and its cache have something."""
     device().memory.used_by_others_bytes = others_mib * MIB
     kept, freed = allocate(kept_mib * MIB), allocate(freed_mib * MIB)
     del freed
@@ -224,7 +224,7 @@ def _observe_gpu(gpu: str, others_mib: int, kept_mib: int, freed_mib: int) -> Ob
 
 
 def _crowded(random: Random, largest: str) -> Config:
-    """A case in which the part `largest` is the largest, and no two are equal."""
+    """Return a case in which the part `largest` is the largest, and no two are equal."""
     gpu = random.choice(("V100-16GB", "RTX-3090"))
     context_mib = _context_bytes(gpu) // MIB
     names = ["others_mib", "kept_mib", "freed_mib"]
@@ -321,7 +321,7 @@ def _hand_over(
 def _programs_of(
     run: Run, columns: int, worker_share: float
 ) -> tuple[Callable[[], torch.Tensor], Callable[[], None]]:
-    """What makes the table, and what starts the worker, which is noted."""
+    """Return what makes the table, and what starts the worker, which is noted."""
     worker_bytes = int(worker_share * 4 * ROWS * columns)
 
     def prepare() -> torch.Tensor:

@@ -104,7 +104,7 @@ def _finding(segments: list[Mapping[str, Any]]) -> str:
 
 
 def _with_addresses(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The blocks of a segment; older snapshots do not say where they lie."""
+    """Return the blocks of a segment; older snapshots do not say where they lie."""
     blocks: list[Mapping[str, Any]] = []
     address = segment["address"]
     for block in segment["blocks"]:

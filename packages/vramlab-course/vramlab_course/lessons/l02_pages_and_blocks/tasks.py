@@ -83,7 +83,7 @@ def _segment_by_request(requested_bytes: int) -> int:
 
 
 def _kind_of_segment(requested_bytes: int) -> str:
-    """The rule that decides: a border is a part of the rule above it."""
+    """Return the rule that decides: a border is a part of the rule above it."""
     block_bytes = round_up(requested_bytes, 512)
     if block_bytes <= MIB:
         return "small"
@@ -154,7 +154,7 @@ def _small_tensors(random: Random, count: int, wrong: Callable[[Sequence[int]], 
 
 
 def _packed_best(tensor_bytes: Sequence[int]) -> int:
-    """The answer: for drawing cases, not for grading."""
+    """Return the answer: for drawing cases, not for grading."""
     rests: list[int] = []
     segments = 0
     for block_bytes in (round_up(size, 512) for size in tensor_bytes):

@@ -328,7 +328,7 @@ def oom_anatomy() -> Outcome:
 
 
 def _tried_bytes(message: str) -> int:
-    """What an out-of-memory message says was tried, as exactly as it was printed."""
+    """Return what an out-of-memory message says was tried, as exactly as it was printed."""
     found = re.search(r"Tried to allocate ([0-9.]+) (bytes|KiB|MiB|GiB)", message)
     if found is None:
         raise ValueError(f"no 'Tried to allocate' in the message: {message}")
@@ -337,7 +337,7 @@ def _tried_bytes(message: str) -> int:
 
 
 def _round_to(size_bytes: float, granularity_bytes: int) -> int:
-    """The nearest multiple of `granularity_bytes`."""
+    """Return the nearest multiple of `granularity_bytes`."""
     return round(size_bytes / granularity_bytes) * granularity_bytes
 
 

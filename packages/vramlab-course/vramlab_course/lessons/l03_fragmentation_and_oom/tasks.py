@@ -368,7 +368,7 @@ def _load(length: int) -> torch.Tensor:
 
 
 def _collect(load: Callable[[int], torch.Tensor], lengths: Sequence[int]) -> list[torch.Tensor]:
-    """The program as it is given: what it keeps of a batch breaks up the segment of another."""
+    """Run the original program: what it keeps of a batch fragments another batch's segment."""
     features = []
     for length in lengths:
         hidden = load(length)
@@ -385,7 +385,7 @@ def _lengths(first: int, step: int, batches: int) -> list[int]:
 
 
 def _with_settings(answer: object, **case: int) -> GPU:
-    """The GPU with these settings."""
+    """Return the GPU with these settings."""
     if type(answer) is not str:
         raise NotFixed("settings should be a text, as in PYTORCH_CUDA_ALLOC_CONF.")
     gpu = T4.but(alloc_conf=answer)

@@ -185,7 +185,7 @@ def _add_gradients(model: torch.nn.Module) -> None:
 
 
 def _measure_training(widths: Sequence[int], dtype: str, optimizer: str, frozen: int) -> int:
-    """What tensors hold after one step, before blocks round it; nothing of the step is left."""
+    """Return the bytes of tensors after one step, before rounding; its temporaries are freed."""
     model = _linears(widths, frozen).to(getattr(torch, dtype))
     _add_gradients(model)
     step = _optimizer(optimizer, model)
@@ -328,7 +328,7 @@ the other layers' gradients."""
 
 
 def _head_and_data(width: int, depth: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
-    """A stack of Linear layers whose last one is to be trained, inputs and targets: (8, width)."""
+    """Return Linear layers, of which the last one is trained, inputs and targets: (8, width)."""
     from vramlab_course.programs.unfilled import UnfilledWeights
 
     with UnfilledWeights():
@@ -346,7 +346,7 @@ def _head_and_data(width: int, depth: int) -> tuple[torch.nn.Module, torch.Tenso
 def _train_head(
     model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """The program as it is given."""
+    """Run the program as it is given."""
     assert isinstance(model, torch.nn.Sequential)
     head = model[-1]
     assert isinstance(head, torch.nn.Linear)
@@ -369,7 +369,7 @@ def _how_many_gradients(run: Run) -> str:
 
 
 def _weights(run: Run, weight: object) -> tuple[torch.Tensor, torch.Tensor]:
-    """What it returns, and the weight of the model's head, which it trains."""
+    """Return what it returns, and the weight of the model's head, which it trains."""
     head = list(parameters_of(run.inputs[0]))[-2]
     return on_host(weight, "It fits, but gives no tensor on the GPU any more."), to_host(head)
 

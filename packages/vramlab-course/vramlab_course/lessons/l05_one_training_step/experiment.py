@@ -125,7 +125,7 @@ def _with_findings(trial: Trial, outputs_bytes: int, per_image_bytes: int) -> Ou
 
 
 def _forward_blocks_bytes(workspace_bytes: int) -> int:
-    """What one image's forward pass adds to parameters and image, in blocks."""
+    """Return what one image's forward pass adds to parameters and image, in blocks."""
     return sum(map(block_bytes, vgg16.forward_requests_bytes(workspace_bytes=workspace_bytes)))
 
 

@@ -72,13 +72,13 @@ def _rows(batch: int, widths: Sequence[int]) -> int:
 
 
 def _large(random: Random, layers: int) -> Config:
-    """A batch and widths whose activations and weights are multiples of 2 MiB."""
+    """Return a batch and widths whose activations and weights are multiples of 2 MiB."""
     widths = [1024 * random.randrange(1, 4) for _ in range(layers + 1)]
     return {"batch": 1024 * random.randrange(4, 9), "widths": widths}
 
 
 def _small(random: Random, layers: int) -> Config:
-    """A batch and widths whose activations and weights take at most 1 MiB."""
+    """Return a batch and widths whose activations and weights take at most 1 MiB."""
     widths = [random.randrange(10, 500) for _ in range(layers + 1)]
     return {"batch": random.randrange(10, 500), "widths": widths}
 
@@ -116,7 +116,7 @@ def _forward(
     block: Callable[[int], int] = block_bytes,
     workspaces: int = 0,
 ) -> int:
-    """The answer, and the mistaken ones: which of the activations are counted, and what besides."""
+    """Return the answer or a mistaken one: which activations are counted, and what else."""
     rows_bytes = sum(block(4 * batch * width) for width in widths[counted])
     return rows_bytes + workspaces * WORKSPACE_BYTES
 
@@ -175,7 +175,7 @@ def _left(
     workspaces: int = 2,
     parameters: Callable[[Sequence[int]], int] = _parameters,
 ) -> int:
-    """The answer, and the mistaken ones: input and output stay, or other `activations`."""
+    """Return the answer or a mistaken one: input and output stay, or other `activations`."""
     kept = [widths[0], widths[-1]] if activations is None else widths[activations]
     stays_bytes = (1 + gradients) * parameters(widths) + _rows(batch, kept)
     return stays_bytes + loss_bytes + workspaces * WORKSPACE_BYTES
@@ -257,7 +257,7 @@ def _peak(
     numbers: int = 2,
     workspaces: int = 2,
 ) -> int:
-    """The answer, and the mistaken ones: `each` layer has activations, and there are `more`.
+    """Return the answer or a mistaken one: `each` layer has activations, and there are `more`.
 
     `gradients` of weights have been made, or (None) all of them; and `numbers` are there which
     take a block each.
@@ -369,14 +369,14 @@ def _observe_applications(
     return Observation({"allocated": allocated}, applications)
 
 
-def _told(
+def _applications(
     allocated: Mapping[str, int],
     *,
     workspace_bytes: int | None = None,
     workspaces: int = 1,
     inputs: int = 0,
 ) -> int:
-    """The answer, and the mistaken ones: what is taken off the forward pass's growth."""
+    """Return the answer or a mistaken one: what is taken off the forward pass's growth."""
     input_bytes = allocated["inputs"] - allocated["model"]
     if workspace_bytes is None:  # half of what is left over after the backward pass
         ends_bytes = 2 * allocated["model"] + 2 * input_bytes
@@ -407,7 +407,7 @@ APPLICATIONS = Diagnose(
     observe=_observe_applications,
     gpu=lambda gpu, torch_version, **_: GPU(gpu, torch_version=torch_version),
     mistakes=of(
-        _told,
+        _applications,
         (
             "You took all of the forward pass's growth for outputs. Where cuBLAS's workspace is "
             "in it, that is too much.",

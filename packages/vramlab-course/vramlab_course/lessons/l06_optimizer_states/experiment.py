@@ -146,7 +146,7 @@ def _find(trial: Trial, index: int, part: str, measured: int, predicted: int) ->
 
 
 def _mixed_precision_adam() -> list[torch.Tensor]:
-    """What the ZeRO paper counts, for one weight: everything that stays after a step."""
+    """Return what the ZeRO paper counts, for one weight: everything that stays after a step."""
     working = torch.zeros(_WIDTH, _WIDTH, dtype=torch.float16, device="cuda")
     gradient = torch.zeros_like(working)
     master = nn.Parameter(working.float())

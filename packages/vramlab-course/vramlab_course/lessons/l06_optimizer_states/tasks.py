@@ -88,7 +88,7 @@ def _states(
     counting: str = "Adam",
     block: Callable[[int], int] = block_bytes,
 ) -> int:
-    """The answer, and the mistaken ones: `counting` optimizers have counters, if fused."""
+    """Return the answer or a mistaken one: `counting` optimizers have counters, if fused."""
     sizes_bytes = sum(block(4 * prod(shape)) for shape in shapes)
     counters_bytes = 512 * len(shapes) if fused and optimizer.startswith(counting) else 0
     return (states[optimizer] + gradients) * sizes_bytes + counters_bytes
@@ -158,7 +158,7 @@ def _measure_step_extra(way: str, shapes: Shapes) -> int:
 def _extra(
     way: str, shapes: Shapes, *, before: int = 1, own: int = 2, roots: int = 1, fused: int = 0
 ) -> int:
-    """The answer, and the mistaken ones: how many times which parameters each way takes."""
+    """Return the answer or a mistaken one: how many times which parameters each way takes."""
     sizes = [block_bytes(4 * prod(shape)) for shape in shapes]
     if way == "loop":
         pairs = zip([0, *sizes], sizes, strict=False)

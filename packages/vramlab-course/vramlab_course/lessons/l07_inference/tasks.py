@@ -187,7 +187,7 @@ def _outputs(rows: int, widths: Sequence[int], in_place: bool) -> list[int]:
 
 
 def _with_neighbours(sizes: Sequence[int]) -> int:
-    """The largest, alone or with its neighbour."""
+    """Return the largest, alone or with its neighbour."""
     return max([sizes[0], *(before + after for before, after in pairwise(sizes))])
 
 
@@ -200,14 +200,14 @@ def _peak(
     input_first: bool = False,
     inputs: int = 0,
 ) -> int:
-    """The answer, and the mistaken ones: the input is among what layers make, or comes besides."""
+    """Return the answer or a mistaken one: the input counts as an activation, or not."""
     input_bytes = 4 * rows * widths[0]
     sizes = [input_bytes] * input_first + _outputs(rows, widths, in_place)
     return inputs * input_bytes + most(sizes)
 
 
 def _wide(random: Random, layers: int, in_place: bool) -> Config:
-    """A batch and widths whose activations are multiples of 2 MiB.
+    """Return a batch and widths whose activations are multiples of 2 MiB.
 
     With few layers the input is the widest, so that who counts it errs.
     """
@@ -494,7 +494,7 @@ def _observe_loop(stays: str, batches: int, rows: int, width: int) -> Observatio
 def _what_stays(
     trace: Trace, batches: int, output_bytes: int, *, frees: bool = True, graphs: bool = True
 ) -> str:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading.
+    """Return the answer or a mistaken one: for naming mistakes, not for grading.
 
     Args:
         trace: what the snapshot says.

@@ -77,7 +77,7 @@ def _block(
     sums: int = 0,
     mask_bytes: int | None = 1,
 ) -> int:
-    """The answer, and the mistaken ones: `middles` and `outer` count the tensors of the middle's
+    """Return the answer or a mistaken one: `middles` and `outer` count the tensors of the middle's
     size, and of x's; `sums` what a sum keeps."""
     elements, item_bytes = rows * width, ITEM_BYTES[dtype]
     if middles is None:
@@ -252,7 +252,7 @@ def _repair(
     room_bytes: int,
     question: str,
 ) -> Repair:
-    """The repair of a function that is called in each of some `layers`.
+    """Return the repair of a function that is called in each of some `layers`.
 
     Args:
         own: the function that is right, and decides the limit.

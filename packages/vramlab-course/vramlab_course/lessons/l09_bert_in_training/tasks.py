@@ -323,8 +323,8 @@ def _observe_run(run: str, **sizes: Any) -> Observation:
     return Observation({"sizes": sizes, "kept": _measure_layer(**sizes, **RUNS[run])}, run)
 
 
-def _told(sizes: Mapping[str, Any], kept: int) -> str:
-    """The run whose additions to what all of them keep come closest."""
+def _nearest_run(sizes: Mapping[str, Any], kept: int) -> str:
+    """Return the run whose additions to what all of them keep come closest."""
     additions = _additions(sizes)
     base = _kept(**sizes, scores=0)
     return min(additions, key=lambda run: abs(kept - base - additions[run]))
@@ -360,22 +360,22 @@ WHICH = Diagnose(
         Mistake(
             "You answered eval mode for a run without dropout on the softmax. The masks of the "
             "other two dropouts are still allocated.",
-            instead(_told, {"train, eager, no dropout on the softmax": "eval, eager"}),
+            instead(_nearest_run, {"train, eager, no dropout on the softmax": "eval, eager"}),
         ),
         Mistake(
             "Where no softmax is saved, you did not tell train mode from eval mode. Look for the "
             "masks of the dropouts before the additions: one byte per element.",
-            instead(_told, {"train, sdpa": "eval, sdpa"}),
+            instead(_nearest_run, {"train, sdpa": "eval, sdpa"}),
         ),
         Mistake(
             "You assumed dropout on the softmax in every run in train mode. That dropout costs "
             "five bytes per pair of tokens: are they there?",
-            instead(_told, {"train, eager, no dropout on the softmax": "train, eager"}),
+            instead(_nearest_run, {"train, eager, no dropout on the softmax": "train, eager"}),
         ),
         Mistake(
             "You looked only for the softmax. Are there masks as well, as in train mode?",
             instead(
-                _told,
+                _nearest_run,
                 {
                     "train, eager": "eval, eager",
                     "train, eager, no dropout on the softmax": "eval, eager",
@@ -386,7 +386,7 @@ WHICH = Diagnose(
         Mistake(
             "You answered eager for a run with sdpa. With sdpa, no tensor of length x length is "
             "saved.",
-            instead(_told, {"eval, sdpa": "eval, eager", "train, sdpa": "train, eager"}),
+            instead(_nearest_run, {"eval, sdpa": "eval, eager", "train, sdpa": "train, eager"}),
         ),
     ),
 )

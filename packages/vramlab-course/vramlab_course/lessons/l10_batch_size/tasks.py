@@ -60,7 +60,7 @@ def _peaks(layers: int, width: int, optimizer: str, batches: Sequence[int]) -> l
 
 
 def _run(random: Random) -> dict[str, Any]:
-    """A model and two batches; from 8 on, the peak is that of the backward pass."""
+    """Return a model and two batches; from 8 on, the peak is that of the backward pass."""
     small = random.randrange(8, 16)
     return {
         "layers": random.randrange(2, 6),
@@ -149,7 +149,7 @@ def _observe_largest(
 def _largest(
     measured: Points, room: int, *, fixed: int = 1, more: int = 0, multiple: int = 1
 ) -> int:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
+    """Return the answer or a mistaken one: for naming mistakes, not for grading."""
     fixed_bytes, sample_bytes = _line(measured)
     return int((room - fixed * fixed_bytes) // sample_bytes + more) // multiple * multiple
 
@@ -267,7 +267,7 @@ def _read_retry(
     return readings
 
 
-def _told(readings: Mapping[str, int]) -> str:
+def _why_it_stays(readings: Mapping[str, int]) -> str:
     idle = readings["model and workspaces"] + 8 * MIB
     if readings["when the retry begins"] <= idle:
         return "still too large"
@@ -299,7 +299,7 @@ WHY = Diagnose(
             "begins. How much was allocated before the step, and how much is left after the "
             "block?",
             instead(
-                _told,
+                _why_it_stays,
                 {
                     "an earlier loss is kept": "retried inside except",
                     "the error is kept": "retried inside except",
@@ -308,22 +308,22 @@ WHY = Diagnose(
         ),
         Mistake(
             "You did not look at what was allocated before the step.",
-            instead(_told, {"an earlier loss is kept": "the error is kept"}),
+            instead(_why_it_stays, {"an earlier loss is kept": "the error is kept"}),
         ),
         Mistake(
             "You did not look at what stays allocated after the except block. A retry inside the "
             "block finds more allocated than is left after it.",
-            instead(_told, {"the error is kept": "retried inside except"}),
+            instead(_why_it_stays, {"the error is kept": "retried inside except"}),
         ),
         Mistake(
             "You answered that the error is kept, but the retry ran inside the except block. "
             "After the block, everything was freed.",
-            instead(_told, {"retried inside except": "the error is kept"}),
+            instead(_why_it_stays, {"retried inside except": "the error is kept"}),
         ),
         Mistake(
             "You looked for a reference that keeps memory, and there is none. Compare what is "
             "allocated when the retry begins with the model alone.",
-            instead(_told, {"still too large": "retried inside except"}),
+            instead(_why_it_stays, {"still too large": "retried inside except"}),
         ),
     ),
 )
@@ -393,7 +393,7 @@ def _fitting(run: Run) -> int:
 
 
 def _less_than_twice(own: Run) -> int:
-    """A limit with which twice as many samples as fit get through forward, and fail in backward."""
+    """Return a limit with which a batch twice too large passes forward, and fails in backward."""
     with SEARCH_GPU.attached():
         model, load, count = _model_and_samples(own, 2 * _fitting(own), 0)
         _in_pieces(model, load, count, pieces=1)

@@ -186,5 +186,5 @@ def _packed_bytes(lengths: Sequence[int]) -> int:
 
 
 def _prediction_bytes(rows: int) -> int:
-    """The log-softmax (rows, V), the targets' weight, and the loss."""
+    """Return the log-softmax (rows, V), the targets' weight, and the loss."""
     return block_bytes(tensor_bytes((rows, VOCABULARY))) + 2 * block_bytes(4)

@@ -50,7 +50,7 @@ def _kept_bytes(
     dtype: torch.dtype,
     dropout: bool = False,
 ) -> int:
-    """What attention keeps, its inputs not counted."""
+    """Return what attention keeps, its inputs not counted."""
     from vramlab_course.lessons.l11_sequence_length.sequence_length_experiment import attend
 
     (chosen,) = (known for known in KINDS if known == kind)
@@ -117,7 +117,7 @@ def _coefficient(
     mask_bytes: int | None = 1,
     future_for: str = "all",
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     So many tensors with a number for each score come from the softmax, from the cap and from
     dropout; dropout's mask has its bytes for each score, and `future` is there once, for each
@@ -236,7 +236,7 @@ def _kept(
     host_seeds_bytes: int = 0,
     fill: int = 32,
 ) -> int:
-    """The answer, and the mistaken ones: `host_seeds_bytes` counts seeds that are on the host."""
+    """Return the answer or a mistaken one: `host_seeds_bytes` counts seeds that are on the host."""
     kept_bytes = outputs * block_bytes(2 * batch * heads * length * head_size)
     if kind == "flash":
         return kept_bytes + block_bytes(log_bytes * batch * heads * length) + seeds_bytes
@@ -391,7 +391,7 @@ SAME = 1e-4
 def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int
 ) -> torch.Tensor:
-    """What is asked for."""
+    """Solve the task."""
     place = torch.arange(query.size(-2), device=query.device)
     distance = place[:, None] - place
     seen = (distance >= 0) & (distance < window)

@@ -58,7 +58,7 @@ OPTIMIZERS = {"SGD": "sgd", "SGD with momentum": "sgd with momentum", "AdamW": "
 
 
 def _measure_lasting(rows: int, precision: str, optimizer: str) -> int:
-    """What one weight (rows, 1024) leaves on the GPU after a step, before zero_grad()."""
+    """Return what one weight (rows, 1024) leaves on the GPU after a step, before zero_grad()."""
     from vramlab.programs import optimizers
     from vramlab.programs.master_weights import MasterWeights
 
@@ -94,8 +94,8 @@ def _lasting(
     copies: bool = True,
     **instead: int,
 ) -> int:
-    """The answer, and the mistaken ones: precisions are taken for others, casts are counted, copies
-    are not; or `instead` has other bytes per parameter."""
+    """Return the answer or a mistaken one: precisions are taken for others, casts are counted,
+    copies are not; or `instead` has other bytes per parameter."""
     each = {**bytes_per_parameter(names[precision], OPTIMIZERS[optimizer]), **instead}
     if not casts:
         each["casts"] = 0
@@ -190,7 +190,7 @@ def _layer(
     attention: Attention,
     leave_out: tuple[str, ...] = (),
 ) -> int:
-    """The answer, without the terms whose names have one of the given words."""
+    """Return the answer, without the terms whose names have one of the given words."""
     terms = layer_terms(_sizes(width, heads), _layer_run(batch, sequence, precision, attention))
     return sum(size for name, size in terms.items() if not any(word in name for word in leave_out))
 
@@ -400,7 +400,7 @@ def _most(
     floors: int = 1,
     more: int = 0,
 ) -> int:
-    """The answer, and the mistaken ones: of so many texts the floor and a layer are taken."""
+    """Return the answer or a mistaken one: of so many texts the floor and a layer are taken."""
     (_, _, shallow), (_, _, deep), (_, _, more_texts), (_, _, both) = peaks
     layers = {8: (deep - shallow) / 2, 16: (both - more_texts) / 2}
     floor = {8: shallow - 2 * layers[8], 16: more_texts - 2 * layers[16]}
@@ -473,7 +473,7 @@ KEYS: Mapping[str, tuple[object, ...]] = {
 
 
 def _chosen_run(answer: Any, batch: int, limit_mib: int) -> TransformerRun:
-    """The run that a configuration asks for; NotFixed where it breaks a rule."""
+    """Return the run that a configuration asks for; NotFixed where it breaks a rule."""
     if not isinstance(answer, dict) or set(answer) != {"micro_batch", *KEYS}:
         raise NotFixed(
             "configuration should be a dict with the keys micro_batch, " + ", ".join(KEYS) + "."
@@ -606,7 +606,7 @@ def _observe_peak(
 def _peak_place(
     trace: Trace, step_at: int, logits_bytes: int, *, largest: bool = False, step: bool = True
 ) -> str:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading.
+    """Return the answer or a mistaken one: for naming mistakes, not for grading.
 
     Args:
         trace: what the snapshot says.

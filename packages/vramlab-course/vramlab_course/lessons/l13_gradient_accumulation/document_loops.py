@@ -231,19 +231,19 @@ def run_loop(source: str, batches: Batches, model: nn.Module | None = None) -> L
 
 
 def _first_sentence(message: str) -> str:
-    """The beginning of an error's message: up to the first full stop or parenthesis."""
+    """Return the beginning of an error's message: up to the first full stop or parenthesis."""
     return message.split(". ")[0].split(" (")[0]
 
 
 def _own_gradient(model: nn.Module, criterion: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """The gradient of one batch alone; what is in `.grad` stays as it is."""
+    """Return the gradient of one batch alone; what is in `.grad` stays as it is."""
     inputs, targets = batch
     gradients = torch.autograd.grad(criterion(model(inputs), targets), list(model.parameters()))
     return torch.cat([gradient.flatten().double() for gradient in gradients])
 
 
 def _weights(applied: Tensor, own: Sequence[Tensor]) -> tuple[float, ...]:
-    """The numbers that `own` must be multiplied by to add up to `applied`, to nine digits.
+    """Return the numbers that `own` must be multiplied by to add up to `applied`, to nine digits.
 
     Raises:
         ValueError: no sum of them gives it.

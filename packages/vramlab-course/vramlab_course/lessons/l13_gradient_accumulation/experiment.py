@@ -229,7 +229,7 @@ def accumulation_bert_large(set_to_none: bool = True) -> Outcome:
 
 
 def _kept_bytes(batch: int) -> int:
-    """What BERT-large keeps with a classifier on top, the loss included."""
+    """Return what BERT-large keeps with a classifier on top, the loss included."""
     pooled_mask_bytes = block_bytes(tensor_bytes((batch, BERT_LARGE.width), "bool"))
     scores_bytes = block_bytes(tensor_bytes((batch, LABELS)))
     return (

@@ -58,7 +58,7 @@ def _peak(
     whole_batch: bool = False,
     made: int = 1,
 ) -> int:
-    """The peak where an activation is at least as large as a weight; and the mistaken ones.
+    """Return the peak where an activation is at least as large as a weight; and the mistaken ones.
 
     Args:
         rows: as in the task; and so on.
@@ -133,7 +133,7 @@ LOOPS = ("divided", "not divided", "added to itself", "graphs retained")
 
 
 def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The same small batch `count` times, so that every batch has the same gradient."""
+    """Return the same small batch `count` times, so that every batch has the same gradient."""
     from vramlab_course.lessons.l13_gradient_accumulation.document_loops import small_data
 
     return list(small_data(1)) * count
@@ -156,7 +156,7 @@ class _Gradients:
 
 
 def _start() -> tuple[torch.nn.Module, _Gradients]:
-    """A model, and an optimizer that knows the gradient of the one batch there is."""
+    """Return a model, and an optimizer that knows the gradient of the one batch there is."""
     from vramlab_course.lessons.l13_gradient_accumulation.document_loops import (
         gradient_of,
         small_model,
@@ -214,7 +214,7 @@ def _train_for_two_epochs(
 
 
 def _measure_percent(loop: str, steps: int, batches: int) -> int:
-    """The first step of the second epoch counts."""
+    """Measure the first step of the second epoch."""
     percents, _ = _train_for_two_epochs(loop, steps, batches, incomplete=False)
     return percents[batches // steps]
 
@@ -227,7 +227,7 @@ def _percent(
     left_over: bool = True,
     taken_for: Mapping[str, str] | None = None,
 ) -> int:
-    """The answer, and the mistaken ones: some loops are taken for others."""
+    """Return the answer or a mistaken one: some loops are taken for others."""
     loop = (taken_for or {}).get(loop, loop)
     in_window = steps + (batches % steps if left_over else 0)
     if loop == "graphs retained":
@@ -321,7 +321,7 @@ def _observe_loop(loop: str, steps: int, batches: int) -> Observation:
 
 
 def _named(steps: int, percents: Sequence[int], allocated: Sequence[int]) -> str:
-    """The right answer, by reasoning."""
+    """Return the right answer, by reasoning."""
     grows = len(set(allocated[:-1])) > 1
     first = percents[0]
     if grows:
@@ -387,7 +387,7 @@ SAME = 1e-9
 def _mend(
     model: torch.nn.Module, load: Callable[[int], Any], rows: Sequence[int], steps: int
 ) -> None:
-    """What is asked for."""
+    """Solve the task."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for window in _windows(len(rows), steps):
         total = sum(rows[i] for i in window)
@@ -403,7 +403,7 @@ def _mend(
 def _whole(
     model: torch.nn.Module, load: Callable[[int], Any], rows: Sequence[int], steps: int
 ) -> None:
-    """The same with every window as one batch."""
+    """Solve the task with every window as one batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for window in _windows(len(rows), steps):
         inputs, targets = (torch.cat(parts) for parts in zip(*map(load, window), strict=True))
@@ -513,7 +513,7 @@ def _observe_step(how: str, layers: int, pieces: int, rows: int, width: int) -> 
 def _how_trained(
     trace: Trace, layers: int, pieces: int, output_bytes: int, *, at_once: bool = True
 ) -> str:
-    """The answer, and the mistaken one: for naming mistakes, not for grading.
+    """Return the answer or the mistaken one: for naming mistakes, not for grading.
 
     Args:
         trace: what the snapshot says.

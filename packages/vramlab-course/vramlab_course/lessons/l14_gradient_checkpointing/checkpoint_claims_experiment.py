@@ -58,7 +58,7 @@ def _flops(model: nn.Module, train: Callable[[], object]) -> int:
 
 
 def _seconds(train: Callable[[], object], repetitions: int = 5) -> float | None:
-    """The shortest of some repetitions on a real GPU; a virtual one has no time."""
+    """Return the shortest of some repetitions on a real GPU; a virtual one has no time."""
     gpu = attached()
     if gpu is None or gpu.virtual:
         return None
@@ -129,7 +129,7 @@ def checkpoint_slowdown(batch: int = 32, sequence: int = 512) -> Outcome:
 def _slowdown(
     trial: Trial, name: str, build: Callable[[int], Any], shape: tuple[int, int], kept_bytes: int
 ) -> float:
-    """What checkpointing adds to a training step, as a share of it: of its time, or its FLOPs."""
+    """Return what checkpointing adds to a step, as a fraction of its time or its FLOPs."""
     tokens = torch.zeros(shape, dtype=torch.long, device="cuda")
     stored_cost, checkpointed_cost = _both_flops(build, tokens)
     gc.collect()  # the counter leaves tensors behind

@@ -161,7 +161,7 @@ def checkpoint_strategies(steps: int = STEPS, batch: int = BATCH, width: int = W
 def _scheduled_stage(
     trial: Trial, schedule: Schedule, chain: nn.Sequential, x: Tensor, sizes: ChainSizes
 ) -> None:
-    """A stage that runs a schedule."""
+    """Run a schedule as a stage."""
     before_bytes = torch.cuda.memory_allocated()
     predicted_bytes = before_bytes + formulas.peak_bytes(schedule, sizes)
     with trial.stage(schedule.name, expected("peak", predicted_bytes)):

@@ -179,7 +179,7 @@ def _draw_grid(axes: Axes, simulation: ScheduleSimulation) -> None:
 
 
 def _spans(reasons: Sequence[str | None]) -> Iterator[tuple[str, int, int]]:
-    """Runs of moments with the same reason: the reason, the first moment, how many."""
+    """Yield runs of moments with the same reason: the reason, the first moment, how many."""
     for reason, numbers in groupby(range(len(reasons)), reasons.__getitem__):
         run = list(numbers)
         if reason is not None:
@@ -243,7 +243,7 @@ def _draw_node(axes: Axes, x: float, y: float, name: str, look: Look) -> None:
 
 
 def _draw_point(axes: Axes, number: int, point: Exchange, least: int, unit: MemoryUnit) -> None:
-    """A ring where a strategy was predicted, a dot where it was measured; its number and name."""
+    """Draw a ring for a prediction, a dot for a measurement, and the strategy's number and name."""
     marker, color = _BY_TORCH if point.by_torch else _EXECUTED
     axes.plot(
         point.predicted_flops / least,

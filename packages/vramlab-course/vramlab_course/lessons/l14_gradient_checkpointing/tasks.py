@@ -20,7 +20,7 @@ T4 = GPU("T4")
 
 
 def _last(steps: int, segments: int, rest: bool = True) -> int:
-    """Steps of the last segment, which has the rest; or, mistaken, has it not."""
+    """Return steps of the last segment, which has the rest; or, mistaken, has it not."""
     return steps - (segments - 1) * (steps // segments) if rest else steps // segments
 
 
@@ -47,7 +47,7 @@ def _kept(
     each: int = 9,
     rest: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones: `each` recorded step keeps so many states."""
+    """Return the answer or a mistaken one: `each` recorded step keeps so many states."""
     states = segments - 1 + inputs + each * _last(steps, segments, rest)
     return states * 4 * rows * width
 
@@ -117,7 +117,7 @@ def _measure_peak(steps: int, segments: int) -> int:
 
 
 def _peak(steps: int, segments: int, *, more: int = 0, rest: bool = True) -> int:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
+    """Return the answer or a mistaken one: for naming mistakes, not for grading."""
     return segments + _last(steps, segments, rest) + more
 
 

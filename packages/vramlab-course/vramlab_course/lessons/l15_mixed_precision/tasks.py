@@ -71,7 +71,7 @@ def _added(
     casts_parameters: bool = True,
     after: slice = slice(1, None),
 ) -> int:
-    """The answer, and the mistaken ones: `after` the region, these layers' casts are held."""
+    """Return the answer or a mistaken one: `after` the region, these layers' casts are held."""
     outputs = rows * sum(widths[1:])
     if not autocast:
         return 4 * outputs
@@ -249,7 +249,7 @@ def _observe_recipe(recipe: str, rows: int, width: int, layers: int) -> Observat
 
 
 def _recipe(rows: int, width: int, layers: int, readings: Mapping[str, int]) -> str:
-    """The right answer, by reasoning."""
+    """Return the right answer, by reasoning."""
     parameters = layers * (width * width + width)
     if readings["step"] == 6 * parameters:
         return "16 bit"
@@ -344,7 +344,7 @@ def _train_in_float32(model: torch.nn.Module, load: Callable[[int], Any], steps:
 
 
 def _mend(model: torch.nn.Module, load: Callable[[int], Any], steps: int) -> None:
-    """What is asked for."""
+    """Solve the task."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     scaler = torch.amp.GradScaler("cuda")
     for step in range(steps):

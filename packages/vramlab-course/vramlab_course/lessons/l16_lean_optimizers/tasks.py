@@ -22,7 +22,7 @@ Shapes = Sequence[Sequence[int]]
 
 
 def _state_growth(shapes: Shapes, make: Callable[..., torch.optim.Optimizer]) -> int:
-    """What an optimizer's first step leaves behind."""
+    """Return what an optimizer's first step leaves behind."""
     take_workspaces()
     parameters = [torch.nn.Parameter(torch.zeros(*shape, device="cuda")) for shape in shapes]
     for parameter in parameters:
@@ -56,7 +56,7 @@ def _adafactor(
     vectors_too: bool = False,
     block: Callable[[int], int] = block_bytes,
 ) -> int:
-    """`number`: the root mean square; `vectors_too`: one number for each vector."""
+    """Return the states' bytes; `number`: of the root mean square; `vectors_too`: of vectors."""
     total = 0
     for shape in shapes:
         size = block(4 * prod(shape))

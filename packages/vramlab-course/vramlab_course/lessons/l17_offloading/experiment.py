@@ -112,7 +112,7 @@ def offload_optimizer(layers: int = 4, width: int = 2048, batch: int = 64) -> Ou
 def _workspaces(
     before_bytes: int, optimizer: _GpuOptimizer | HostOptimizer, model: nn.Module, x: Tensor
 ) -> int:
-    """What the first step has left that is no tensor of the program: cuBLAS's workspaces."""
+    """Return what the first step has left that is no tensor of the program: cuBLAS's workspaces."""
     tensors = [x, *model.parameters()]
     if isinstance(optimizer, _GpuOptimizer):
         tensors += [*optimizer.masters, *optimizer.states()]

@@ -70,7 +70,7 @@ def _moved(
     biases: bool = False,
     directions: int = 1,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         way: as in the task; and so on.

@@ -415,7 +415,7 @@ def measure_methods(read: Callable[[Setting], MethodReading] = read_step) -> Met
 
 
 def _loader(plain: MethodReading) -> tuple[float, float]:
-    """What fetching the batch by a DataLoader with pinned memory changes: (memory, speed).
+    """Return what fetching the batch by a DataLoader with pinned memory changes: (memory, speed).
 
     Without it the step waits for its inputs' way; with it they come while the GPU computes.
     """

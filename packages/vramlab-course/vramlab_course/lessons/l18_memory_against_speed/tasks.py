@@ -167,7 +167,7 @@ def _limited(
     flops: int = 2,
     with_output: bool = True,
 ) -> str:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
+    """Return the answer or a mistaken one: for naming mistakes, not for grading."""
     numbers = rows * inputs + inputs * outputs + (rows * outputs if with_output else 0)
     memory_s = numbers * (element_bytes or FORMATS[dtype]) / bandwidth_bytes_per_s
     arithmetic_s = flops * rows * inputs * outputs / peak_flops_per_s
@@ -175,7 +175,7 @@ def _limited(
 
 
 def _near_the_ridge(random: Random, dtype: str, gpu: str) -> Config:
-    """A product of large matrices with a few rows: somewhat left or right of the ridge."""
+    """Return a product of large matrices with a few rows: somewhat left or right of the ridge."""
     card = catalogue.find(gpu)
     ridge_rows = (
         getattr(card, PEAKS[dtype]) / card.memory_bandwidth_bytes_per_s * FORMATS[dtype] / 2
@@ -328,7 +328,7 @@ WHERE = Diagnose(
 
 
 def _hidden_copy(random: Random) -> Config:
-    """Inputs that take longer than products and than the rest, and less than both together."""
+    """Return inputs that take longer than products, than the rest, and less than both together."""
     batch = random.choice((24, 32, 40))
     with A100.attached():
         observed = _observe_step(batch, False, 1).evidence["step"]

@@ -257,7 +257,7 @@ def pieces(tensors_bytes: Sequence[int]) -> list[list[int]]:
 
 
 def _adding_up_bytes(gradients_bytes: Sequence[int], sums: bool) -> int:
-    """The most that adding gradients up takes beside them: flat pieces, and on GPU 0 their sums.
+    """Return the temporary bytes of adding gradients: flat pieces, and on GPU 0 their sums.
 
     Here a piece is closed before it exceeds 10 MiB. One of several gradients is laid flat, while
     the flat piece before it is still there.

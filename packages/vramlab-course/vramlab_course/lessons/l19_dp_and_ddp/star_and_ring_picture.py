@@ -99,7 +99,7 @@ def _draw_ring(diagram: Diagram, middle: tuple[float, float], size: int, ranks: 
 def _link(
     diagram: Diagram, start: tuple[float, float], end: tuple[float, float], *, both: bool = False
 ) -> None:
-    """An arrow between two GPUs, from edge to edge."""
+    """Draw an arrow between two GPUs, from edge to edge."""
     width, height = _GPU_IN
     dx, dy = end[0] - start[0], end[1] - start[1]
     share = min(

@@ -70,7 +70,7 @@ def _held(
     states_everywhere: bool = False,
     outputs_of: str = "whole batch",
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         gpu: as in the task; and so on.
@@ -230,7 +230,7 @@ def _rank(
     states_at: Sequence[str] = MOMENTS[1:],
     both: bool = False,
 ) -> int:
-    """The answer, and the mistaken ones: at which moments there are buckets, and states; and
+    """Return the answer or a mistaken one: at which moments there are buckets, and states; and
     whether gradients take memory besides when they are views."""
     gradients = moment == MOMENTS[1] and (both or way != "DDP with views")
     buckets = way != "one process" and moment in buckets_at
@@ -325,7 +325,7 @@ def _sent(
     own_piece: bool = False,
     in_pieces: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones: how often gradients go around the ring, and whether a
+    """Return the answer or a mistaken one: how often gradients go around the ring, and whether a
     rank sends its own piece, too, or everything instead of pieces."""
     gradients_bytes = ITEM_BYTES[dtype] * (layers - frozen) * width * width
     pieces = ranks if own_piece else ranks - 1
@@ -450,8 +450,8 @@ def _has_both(readings: Mapping[str, Any]) -> bool:
     return bool(readings["after backward"][1] >= 3 * readings["parameters"])
 
 
-def _told(readings: Mapping[str, Any]) -> str:
-    """The answer: for naming mistakes, not for grading."""
+def _by_readings(readings: Mapping[str, Any]) -> str:
+    """Return the answer: for naming mistakes, not for grading."""
     if _is_data_parallel(readings):
         held = readings["after backward"][0] - 2 * readings["parameters"]
         return ANSWERS[0 if held >= readings["outputs"] else 1]
@@ -484,7 +484,7 @@ WHICH = Diagnose(
         Mistake(
             'You answered "DataParallel" for a run that computes the loss inside. Does GPU 0 '
             "still hold the outputs of the whole batch?",
-            instead(_told, {"DataParallel, loss inside": "DataParallel"}),
+            instead(_by_readings, {"DataParallel, loss inside": "DataParallel"}),
         ),
         Mistake(
             "You explained GPU 0's larger peak by the loss. DataParallel adds up gradients there "
@@ -498,12 +498,12 @@ WHICH = Diagnose(
         Mistake(
             'You answered "DDP" for a run with views. Are both gradients and buckets allocated, '
             "or only one of the two?",
-            instead(_told, {"DDP with views": "DDP"}),
+            instead(_by_readings, {"DDP with views": "DDP"}),
         ),
         Mistake(
             'You answered "DDP with views" for plain DDP. Are both gradients and buckets '
             "allocated, or only one of the two?",
-            instead(_told, {"DDP": "DDP with views"}),
+            instead(_by_readings, {"DDP": "DDP with views"}),
         ),
     ),
 )
@@ -527,7 +527,7 @@ def _model() -> torch.nn.Sequential:
 
 
 def _train_step(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -> None:
-    """The loss inside: for knowing what it needs."""
+    """Run the model with the loss inside, to measure what it needs."""
     from vramlab_course.lessons.l19_dp_and_ddp.data_parallel import WithLoss
 
     torch.nn.parallel.DataParallel(WithLoss(model))(x, labels).mean().backward()
@@ -614,7 +614,7 @@ def _observe_rank(program: str, layers: int, width: int) -> Observation:
 
 
 def _which_program(trace: Trace, parameters_bytes: int, *, views: bool = True) -> str:
-    """The answer, and the mistaken one: for naming mistakes, not for grading.
+    """Return the answer or the mistaken one: for naming mistakes, not for grading.
 
     Args:
         trace: what the snapshot says.

@@ -89,7 +89,7 @@ def watch_a_step() -> Held:
     held: Held = {}
 
     def look(moment: str) -> None:
-        values = [value for weight in model.parameters() for value in _here(weight)]
+        values = [value for weight in model.parameters() for value in _local_values(weight)]
         held[moment] = [NAMES[value] for value in values]
 
     model = nn.Sequential(*(ScalingLayer(letter, look) for letter in LAYERS))
@@ -103,7 +103,7 @@ def watch_a_step() -> Held:
     return held
 
 
-def _here(parameter: Tensor) -> list[float]:
+def _local_values(parameter: Tensor) -> list[float]:
     """Values of a parameter that are on this rank."""
     local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
     values: list[float] = local.detach().cpu().tolist()

@@ -60,7 +60,7 @@ def _kept(
     pad_states: bool = False,
     pad: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading.
+    """Return the answer or a mistaken one: for naming mistakes, not for grading.
 
     Args:
         stage: as in the task; and so on.
@@ -84,7 +84,7 @@ def _kept(
 
 
 def _kept_by_the_paper(stage: str, layers: int, width: int, ranks: int, rank: int) -> int:
-    """What the paper's stages keep: parts divided evenly, parameters in stage 3 only."""
+    """Return what the paper's stages keep: parts divided evenly, parameters in stage 3 only."""
     parts = [4 * layers * width * width] * 4  # two states, gradients, parameters
     divided = {"DDP": 0, "ZeRO-1": 2, "ZeRO-2": 3, "ZeRO-3": 4}[stage]
     return sum(parts[divided:]) + sum(parts[:divided]) // ranks
@@ -187,7 +187,7 @@ def _sent(
     broadcast: bool = True,
     ring: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         stage: as in the task; and so on.
@@ -278,13 +278,13 @@ def _observe_stage(stage: str, layers: int, width: int, ranks: int) -> Observati
 
 
 def _by_traffic(readings: Mapping[str, int], two: str) -> str:
-    """The stage by what is sent alone; `two` where parameters go around about twice."""
+    """Return the stage by what is sent alone; `two` where parameters go around about twice."""
     around = (readings["ranks"] - 1) / readings["ranks"] * 4 * readings["parameters"]
     return two if readings["sent"] < 2.5 * around else "ZeRO-3"
 
 
 def _by_kept(readings: Mapping[str, int], divided: str) -> str:
-    """The stage by what is kept alone."""
+    """Return the stage by what is kept alone."""
     each = readings["kept"] / readings["parameters"]
     if each > 15:
         return "DDP"
@@ -341,7 +341,7 @@ LAYER_BYTES = 4 * WIDTH * WIDTH
 
 
 def _model(layers: int) -> torch.nn.Module:
-    """A stack of layers and a head, by these names, without memory."""
+    """Return a stack of layers and a head, by these names, without memory."""
     model = torch.nn.Sequential()
     model.layers = torch.nn.Sequential(
         *(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers))
@@ -385,7 +385,7 @@ def _step_of_rank(run: Run) -> torch.nn.Module:
 
 
 def _parts(model: torch.nn.Module) -> list[object]:
-    """A model's modules, by identity and name, and its parameters, by name and shape."""
+    """Return a model's modules, by identity and name, and its parameters, by name and shape."""
     modules = [(name, id(module)) for name, module in model.named_modules()]
     shapes = [(name, tuple(each.shape)) for name, each in named_parameters_of(model)]
     return [*modules, *shapes]

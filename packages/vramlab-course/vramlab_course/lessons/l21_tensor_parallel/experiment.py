@@ -84,7 +84,7 @@ def read_layer(
 
 
 def _read_second_step(layer: nn.Module, x: Tensor) -> tuple[int, Collectives, Collectives]:
-    """What forward keeps, and what it and backward send, once libraries have their workspaces."""
+    """Return what forward saves, and what it and backward send, after a first step."""
     layer(x).sum().backward()
     layer.zero_grad()
     x.grad = None
@@ -120,7 +120,7 @@ def _layer_input(
 
 
 def _kept(before_bytes: int, x: Tensor, y: Tensor) -> int:
-    """What forward keeps: with the input, which the first norm keeps, and without the output."""
+    """Return what forward saves: with the first norm's input, and without the output."""
     grown_bytes = held_bytes() - before_bytes
     return grown_bytes + block_bytes(x.nbytes) - block_bytes(y.nbytes)
 

@@ -44,7 +44,7 @@ def _parameters(
     cut_biases: Sequence[str] = ("column",),
     item_bytes: int = 2,
 ) -> int:
-    """The answer, and the mistaken ones: behind which cuts a rank has a part of the bias."""
+    """Return the answer or a mistaken one: behind which cuts a rank has a part of the bias."""
     numbers = 2 * width * inner // ranks
     for cut, outputs in ((up, inner), (down, width)):
         numbers += biases * outputs // (ranks if cut in cut_biases else 1)
@@ -116,7 +116,7 @@ def _activations(
     outside_cut: bool = False,
     statistics: int = 16,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         division: as in the task; and so on.
@@ -216,7 +216,7 @@ def _sent(
     backward: bool = True,
     all_reduce: int = 2,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         division: as in the task; and so on.
@@ -305,7 +305,7 @@ def _observe_cuts(first: str, second: str, rows: int, width: int, ranks: int) ->
 def _cuts(
     forward: Calls, backward: Calls = (), *, gather: str = "column", reduce: str = "row"
 ) -> str:
-    """The answer, and the mistaken ones: which cut puts out what is gathered or reduced."""
+    """Return the answer or a mistaken one: which cut puts out what is gathered or reduced."""
     if len(forward) == 1:
         return "column, row"
     return ", ".join(gather if kind == "all-gather" else reduce for kind, _ in forward)

@@ -145,7 +145,7 @@ class PipelineStage:
         return sum(map(self.rows_bytes, inner)) + self._unsent_bytes(1) + loss_bytes
 
     def _unsent_bytes(self, micro_batches: int) -> int:
-        """Outputs that stay until backward: all, or only the last stage's, which are not sent."""
+        """Return outputs that stay until backward: all, or only the last stage's unsent ones."""
         stay = self.is_last or not self.pipeline.releases
         return micro_batches * self.rows_bytes(self.widths[-1]) if stay else 0
 
@@ -244,7 +244,7 @@ class PipelineStage:
         return sum(rows_bytes)
 
     def _backward(self, is_first_one: bool) -> Iterator[tuple[int, int, int]]:
-        """What backward of one micro-batch holds in each layer, last layer first.
+        """Yield what backward of one micro-batch holds in each layer, last layer first.
 
         Yields the layer, its activations with their gradients, and new gradients of weights.
         """
@@ -273,7 +273,7 @@ class PipelineStage:
         return plan(self.pipeline.schedule, self.pipeline.ranks, self.pipeline.micro_batches)
 
     def _being_sent_bytes(self, outputs: int) -> int:
-        """Outputs that are not released yet, and not counted with their micro-batches."""
+        """Return outputs that are not released yet, and not counted with their micro-batches."""
         return outputs * self.rows_bytes(self.widths[-1]) - self._unsent_bytes(outputs)
 
     def _kept_outputs_bytes(self, micro_batches: int) -> int:

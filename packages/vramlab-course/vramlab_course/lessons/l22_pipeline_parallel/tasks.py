@@ -51,8 +51,8 @@ def _fewest(
     round_up: bool = True,
     least: int = 1,
 ) -> int:
-    """The answer, and the mistaken ones: a rank waits for its `own` micro-batch, too, or no longer
-    than a share of the work."""
+    """Return the answer or a mistaken one: a rank waits for its `own` micro-batch, too, or at most
+    a fraction of the work."""
     waits = (ranks if own else ranks - 1) * (100 if of_work else 100 - most_percent)
     return max(least, -(-waits // most_percent) if round_up else waits // most_percent)
 
@@ -163,8 +163,8 @@ def _kept(
     loss_bytes: int = 512,
     block: Callable[[int], int] = block_bytes,
 ) -> int:
-    """The answer, and the mistaken ones: how many micro-batches 1F1B has `in_flight`, and what each
-    of them keeps."""
+    """Return the answer or a mistaken one: how many micro-batches 1F1B has `in_flight`, and what
+    each of them saves."""
     flying = micro_batches if schedule == "GPipe" else in_flight(ranks, rank)
     tensors = inputs + (1 if checkpointed else layers)
     return flying * (tensors * block(4 * rows * width) + loss_bytes * (rank == ranks - 1))
@@ -317,8 +317,10 @@ def _first_rank(
     return next((answer for answer, count in kept.items() if count == outputs), "GPipe")
 
 
-def _told(growth_bytes: Sequence[int], output_bytes: int, layers: int, micro_batches: int) -> str:
-    """The answer: for naming mistakes, not for grading."""
+def _schedule(
+    growth_bytes: Sequence[int], output_bytes: int, layers: int, micro_batches: int
+) -> str:
+    """Return the answer: for naming mistakes, not for grading."""
     is_gpipe = growth_bytes[-1] >= growth_bytes[0]
     in_flight = micro_batches if is_gpipe else len(growth_bytes)
     checkpointed = ", checkpointed" if growth_bytes[0] == in_flight * output_bytes else ""
@@ -365,12 +367,12 @@ WHICH = Diagnose(
         Mistake(
             "You found the schedule by comparing the ranks, but did not look at how much a "
             "micro-batch saves.",
-            lambda **evidence: _told(**evidence).removesuffix(", checkpointed"),
+            lambda **evidence: _schedule(**evidence).removesuffix(", checkpointed"),
         ),
         Mistake(
             "You swapped GPipe and 1F1B. With GPipe, all ranks have equally many micro-batches in "
             "flight.",
-            instead(_told, dict(zip(ANSWERS, (*ANSWERS[2:], *ANSWERS[:2]), strict=True))),
+            instead(_schedule, dict(zip(ANSWERS, (*ANSWERS[2:], *ANSWERS[:2]), strict=True))),
         ),
     ),
 )

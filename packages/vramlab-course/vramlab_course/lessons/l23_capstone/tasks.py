@@ -41,7 +41,7 @@ A100 = GPU("A100-80GB")
 
 
 def _sizes(layers: int, width: int, vocabulary: int) -> Sizes:
-    """A decoder without biases, whose head is its own."""
+    """Return a decoder without biases, whose head is its own."""
     return Sizes(
         vocabulary,
         width=width,
@@ -116,8 +116,8 @@ def _fewest(
     undivided: Sequence[str] = (),
     round_up: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones: which parts of a parameter's bytes are left out, and which
-    every GPU has as a whole."""
+    """Return the answer or a mistaken one: which parts of a parameter's bytes are left out, and
+    which every GPU has as a whole."""
     parts = {**bytes_of(precision, optimizer), "casts": 0} | dict.fromkeys(left_out, 0)
     whole = sum(parts[name] for name in undivided)
     each = sum(parts.values()) - whole
@@ -146,7 +146,7 @@ def _case(
     width: int = 512,
     vocabulary: int = 4096,
 ) -> Config:
-    """A case in which states are `times` as large as what a GPU has for them."""
+    """Return a case in which states are `times` as large as what a GPU has for them."""
     parts = {**bytes_per_parameter(precision, optimizer), "casts": 0}
     states_bytes = _parameters(layers, width, vocabulary) * sum(parts.values())
     return {
@@ -289,7 +289,7 @@ def _largest(
     proportional: bool = False,
     sizes: Callable[[int], list[int]] = _divisors,
 ) -> int:
-    """The answer, and the mistaken ones: which sizes are considered, and how many sequences fit."""
+    """Return the answer or a mistaken one: which sizes are tried, and how many sequences fit."""
     fits = limit_bytes // one_bytes
     if not proportional:
         fits = _fitting(one_bytes, two_bytes, limit_bytes)
@@ -436,7 +436,7 @@ def _logits_bytes(plan: Plan) -> int:
 
 
 def _loss_bytes(plan: Plan) -> int:
-    """What the loss holds when most is there in the backward pass, beside the layers.
+    """Return what the loss holds when most is there in the backward pass, beside the layers.
 
     Not at the peak: in its second step DDP has two sets of buckets for a moment.
     """
@@ -447,7 +447,7 @@ def _loss_bytes(plan: Plan) -> int:
 
 
 def _about_loss_bytes(plan: Plan) -> int:
-    """The same in closed form, to choose cases: what the head keeps, and gradients of logits."""
+    """Return the same by formula, to choose cases: what the head saves, and logits' gradients."""
     return sum(head_kept(plan.transformer, plan.run).values()) + 2 * _logits_bytes(plan)
 
 
@@ -456,7 +456,7 @@ def _layers_bytes(plan: Plan) -> int:
 
 
 def _about(plan: Plan) -> dict[str, Any]:
-    """What a trace tells, in closed form: to choose cases."""
+    """Return what a trace tells, in closed form: to choose cases."""
     return {
         "states_bytes": _states_bytes(plan),
         "layers_bytes": _layers_bytes(plan),
@@ -466,7 +466,7 @@ def _about(plan: Plan) -> dict[str, Any]:
 
 
 def _told_by(trace: Trace, logits_bytes: int) -> tuple[int, int]:
-    """What lies there when the first logits come, and what the highest moment has beyond that."""
+    """Return what is allocated before the first logits, and what the peak adds to it."""
     totals = [0, *sums(trace)]
     first = next(n for n, entry in enumerate(trace) if entry["size"] == logits_bytes)
     return totals[first], max(totals) - totals[first]
@@ -482,8 +482,8 @@ def _saved(
     checkpoints_loss: bool = False,
     halves_loss: bool = True,
 ) -> dict[str, float]:
-    """What each change saves, about; or, mistaken: what ZeRO-3 leaves, and what happens to the
-    loss."""
+    """Estimate what each change saves; or, mistaken: what ZeRO-3 leaves, and what happens to
+    the loss."""
     return {
         "ZeRO-3": states_bytes * (ranks - 1) / ranks if zero_leaves else states_bytes,
         "checkpoints": layers_bytes + (loss_bytes if checkpoints_loss else 0),
@@ -499,7 +499,7 @@ def _best(**parts: Any) -> str:
 def _best_by_trace(
     trace: Trace, states_bytes: int, logits_bytes: int, ranks: int, **mistaken: bool
 ) -> str:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     layers_bytes, loss_bytes = _told_by(trace, logits_bytes)
     return _best(
         states_bytes=states_bytes,
@@ -604,7 +604,7 @@ SAME = 1e-4
 
 
 def _own_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """What is asked for."""
+    """Solve the task."""
     from torch.utils.checkpoint import checkpoint
 
     pieces = len(inputs) // LEAST_ROWS
@@ -618,12 +618,12 @@ def _own_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> No
 
 
 def _whole_backward(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """The program as it was."""
+    """Run the original program."""
     torch.nn.functional.cross_entropy(model.head(model.layers(inputs)), targets).backward()
 
 
 def _model_and_data(run: Run, rows: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
-    """It is noted how many rows the head's weight is multiplied with at a time."""
+    """Note how many rows the head's weight is multiplied with at a time."""
     torch.manual_seed(rows)
     model = torch.nn.Module()
     model.layers = torch.nn.Sequential(
@@ -655,7 +655,7 @@ def _note_rows(
 
 
 def _memory_of(tensor: torch.Tensor) -> int:
-    """What tells the memory of a tensor from that of others, as long as it is there."""
+    """Return what tells the memory of a tensor from that of others, as long as it is there."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -763,7 +763,7 @@ class Problem:
 
 
 def _by_hand(facts: Mapping[str, int], plan: Plan) -> float:
-    """A plan's peak from the facts: what a good answer adds up."""
+    """Return a plan's peak from the facts: what a good answer adds up."""
     states = facts["states_bytes"]
     if plan.zero:
         states = states // facts["ranks"] + facts["gathered_bytes"]
@@ -775,7 +775,7 @@ def _by_hand(facts: Mapping[str, int], plan: Plan) -> float:
 
 
 def _case_of(problem: Problem, kind: tuple[str, int]) -> Config | None:
-    """A case whose cheapest plan is of a kind, by a margin, if the problem has one.
+    """Return a case whose cheapest plan is of a kind, by a margin, if the problem has one.
 
     Args:
         problem: in question.
@@ -807,7 +807,7 @@ def _price(plan: Plan) -> tuple[bool, int, int]:
 
 
 def _chosen_plan(answer: Callable[..., Any], limit_bytes: int, **sizes: int) -> Plan:
-    """The plan with the options that are answered.
+    """Return the plan with the options that are answered.
 
     Raises:
         NotFixed: they are none.
@@ -865,7 +865,7 @@ def _cheapest(run: Run, expected: object) -> None:
 
 
 def _too_much(plan: Plan, cheapest: Plan) -> str:
-    """What is not needed."""
+    """Name what the plan does not need."""
     if plan.checkpointing != cheapest.checkpointing:
         return "A cheaper plan also fits: one without checkpointing."
     if plan.zero != cheapest.zero:
@@ -874,7 +874,7 @@ def _too_much(plan: Plan, cheapest: Plan) -> str:
 
 
 def _hidden_choose(random: Random) -> list[Config]:
-    """A case for each kind of plan, from models of a form that has such a case."""
+    """Return a case for each kind of plan, from models of a form that has such a case."""
     cases: list[Config] = []
     for kind, layers, widths, ranks in (
         (("none", 0), 4, (4, 9), 4),

@@ -253,7 +253,7 @@ _OTHER_7B = (
 
 
 def _measured_in_training(linear: nn.Linear) -> int:
-    """A weight of 16 bits, its gradient, and Adam's states in float32, 12 bytes a number."""
+    """Return a weight of 16 bits, its gradient, and Adam's states in float32, 12 bytes a number."""
     states = [torch.zeros_like(linear.weight, dtype=torch.float32) for _ in range(2)]
     gradient = torch.zeros_like(linear.weight)
     return sum(tensor.nbytes for tensor in (linear.weight, gradient, *states))

@@ -86,7 +86,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 
 def _tensors(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> list[torch.Tensor]:
-    """A parameter, its gradient and its moments."""
+    """Return a parameter, its gradient and its moments."""
     state = optimizer.state[parameter]
     assert parameter.grad is not None
     return [parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]]

@@ -55,7 +55,7 @@ def _four_bits(
     rounded: Callable[[int], int] = block_bytes,
     in_all: Callable[[int], int] = int,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         shapes, block, double: as asked.
@@ -199,7 +199,7 @@ def _kept(
     output: bool = False,
     chain_input: bool = False,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         layers, rows, width, rank: as asked.
@@ -459,7 +459,7 @@ def _where_it_ended(run: Run) -> str:
 
 
 def _collect(run: Run, returned: object) -> torch.Tensor:
-    """The adapters, one after the other."""
+    """Return the adapters, one after the other."""
     adapters = run.inputs[1]
     return torch.cat([to_host(each).flatten() for pair in adapters for each in pair])
 

@@ -179,7 +179,7 @@ CAUSES = ("scores", "logits", "layers")
 
 
 def _peak(cause: str, tokens: int, vocabulary: int, layers: int) -> int:
-    """The peak of a step beyond the model, whose cause is made to be the largest part."""
+    """Return the peak of a step beyond the model, whose cause is made to be the largest part."""
     from vramlab.programs.transformer import Transformer
     from vramlab.programs.transformer_memory import Sizes
 
@@ -209,7 +209,7 @@ def _observe_peak(cause: str, tokens: int) -> Observation:
 
 
 def _what_peaks(readings: dict[str, int]) -> str:
-    """The answer, for naming mistakes."""
+    """Return the answer, for naming mistakes."""
     if readings["half the vocabulary"] < 0.7 * readings["peak"]:
         return "logits"
     return "scores" if readings["twice the tokens"] > 2.5 * readings["peak"] else "layers"

@@ -65,7 +65,7 @@ def _trained(
     step_bytes: int = 512,
     all_divided: bool = False,
 ) -> int:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
+    """Return the answer or a mistaken one: for naming mistakes, not for grading."""
     shared = [4 * width * width, experts * width]
     parts = [experts // ranks * inner * width] * 2
     parts += [each // ranks for each in shared] if all_divided else shared
@@ -168,7 +168,7 @@ def _kept(
     chosen: bool = True,
     inputs: int = 0,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         tokens, width, inner, experts, top_k: as asked.
@@ -319,7 +319,7 @@ def _most_tokens(
     hidden: int = 2,
     pairs: int = 2,
 ) -> int:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     each_bytes = 4 * (width + hidden * inner)
     came = pairs * tokens * len(grown_bytes)
     own_bytes = (sum(grown_bytes) - came * each_bytes) / len(grown_bytes) if own else 0

@@ -61,7 +61,7 @@ def _shared(
     tensors: int = 2,
     originals: int = 0,
 ) -> int:
-    """The answer, and the mistaken ones: for naming mistakes, not for grading."""
+    """Return the answer or a mistaken one: for naming mistakes, not for grading."""
     full = prompt // page if shares else 0
     count = full + answers * (-(-(prompt + new) // page) - full)
     count += originals if prompt % page else 0
@@ -192,7 +192,7 @@ def _token(
     cut_latent: bool = False,
     cut: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     if kind == "MLA":
         return layers * (latent + rotary) * 2 // (ranks if cut_latent else 1)
     kept = _kept_heads(kind, heads, groups)
@@ -304,7 +304,7 @@ def _weights(
     embedding_bytes: int = 2,
     each_quantized: bool = False,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         embedding, matrices, bits, group: as asked.
@@ -471,10 +471,10 @@ def _write(server: str, held: list[torch.Tensor], step: int, longest: int) -> No
         held.append(_empty(PAGE))
 
 
-def _told(
+def _server(
     trace: Trace, page_bytes: int, longest_bytes: int, *, by_end: bool = True, largest: bool = False
 ) -> str:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     sizes = {entry["size"] for entry in trace}
     if sizes == {longest_bytes} or (largest and longest_bytes in sizes):
         return "reserves"
@@ -502,7 +502,7 @@ SERVER = Diagnose(
     observe=_observe_server,
     gpu=T4,
     mistakes=of(
-        _told,
+        _server,
         (
             "You did not check what is still allocated at the end, when all requests are done.",
             {"by_end": False},
@@ -515,7 +515,7 @@ SERVER = Diagnose(
         Mistake(
             "You answered paging for a cache that is copied. With paging, all pages have the same "
             "size.",
-            instead(_told, {"copies": "pages"}),
+            instead(_server, {"copies": "pages"}),
         ),
     ),
 )
@@ -615,7 +615,7 @@ def _same_outputs(run: Run, expected: list[torch.Tensor]) -> None:
 
 
 def _arriving(random: Random) -> list[list[int]]:
-    """Requests that come one after the other; most are short, and one is the longest."""
+    """Return requests that come one after the other; most are short, and one is the longest."""
     lengths = [random.randrange(2, 14) for _ in range(random.randrange(48, 53))]
     lengths[random.randrange(len(lengths))] = LONGEST
     return _one_a_step(lengths)

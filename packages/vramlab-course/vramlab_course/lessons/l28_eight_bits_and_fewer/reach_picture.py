@@ -104,12 +104,12 @@ def _draw_tensor(axes: Axes, name: str, counts: Binades, formats: Sequence[Float
 
 
 def _powers(form: FloatFormat) -> tuple[int, int]:
-    """The powers of two of a format's smallest and largest number."""
+    """Return the powers of two of a format's smallest and largest number."""
     return round(math.log2(form.smallest)), math.floor(math.log2(form.largest))
 
 
 def _shares(counts: Binades, form: FloatFormat) -> tuple[float, float]:
-    """What share of the numbers, but zeros, is below a format's reach, and above."""
+    """Return what share of the numbers, but zeros, is below a format's reach, and above."""
     low, high = _powers(form)
     everything = sum(counts.values())
     below = sum(count for power, count in counts.items() if power < low)

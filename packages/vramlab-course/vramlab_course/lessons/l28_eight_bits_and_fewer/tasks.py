@@ -61,7 +61,7 @@ def _copy(
     tiled: bool = True,
     block_scale_bytes: int = 1,
 ) -> int:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     if scaling == "tensor":
         return rows * columns + scale_bytes
     if scaling == "rows":
@@ -160,7 +160,7 @@ def _kept(
     cast_once: bool = False,
     besides: bool = False,
 ) -> int:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     rows_numbers, weight = rows * width, width * width
     layers = 1 if together else readers
     of_gelu = gelu_bytes * rows_numbers
@@ -277,7 +277,7 @@ def _scale(
     too_small_only: bool = False,
     by_zeros: bool = False,
 ) -> str:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     many = zeros > numbers / 4
     if by_zeros and many:
         return "one large number"
@@ -368,7 +368,7 @@ def _step(model: torch.nn.Module, x: torch.Tensor) -> None:
 
 
 def _step_in_bytes(model: torch.nn.Module, x: torch.Tensor) -> None:
-    """What is asked for."""
+    """Solve the task."""
     largest = torch.finfo(torch.float8_e4m3fn).max
 
     def pack(tensor: torch.Tensor) -> Any:

@@ -57,7 +57,7 @@ class CompiledRuns:
     runs: Runs
 
     def __getitem__(self, name: str) -> dict[str, RecordedMoment]:
-        """The moments of one program, by name."""
+        """Return the moments of one program, by name."""
         return {moment.name: moment for moment in self.runs[name]}
 
 

@@ -47,7 +47,7 @@ def _kept(
     roots: bool = True,
     hidden: bool = True,
 ) -> int:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     kept = 2 * width + 2 * 2 * inner + (4 if roots else 0)  # normed; gate and up; a root each row
     if hidden:
         kept += 2 * inner
@@ -128,7 +128,7 @@ def _observe_phase(run: str, first: int, count: int) -> Observation:
 def _phase(
     allocated: list[int], reserved: list[int], pools: list[int], *, by_reserved: bool = False
 ) -> str:
-    """The answer, and the mistaken ones."""
+    """Return the answer, or a mistaken one."""
     if not any(pools):
         return "no graphs"
     growing = reserved if by_reserved else pools
@@ -197,7 +197,7 @@ def _step(model: Any, x: torch.Tensor) -> None:
 
 
 def _step_again(model: Any, x: torch.Tensor) -> None:
-    """What is asked for."""
+    """Solve the task."""
     from torch.utils.checkpoint import checkpoint
 
     def norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

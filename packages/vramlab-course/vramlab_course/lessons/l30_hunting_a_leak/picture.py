@@ -61,7 +61,7 @@ def _draw_way(diagram: Diagram, way: Way, y: float) -> None:
 
 
 def _shortened(way: Way) -> Way:
-    """A way with no more boxes than a row has: what is left out is counted in its middle."""
+    """Return a way with no more boxes than a row has: what is left out is counted in its middle."""
     if len(way) <= _MOST_BOXES:
         return way
     first, last = way[: _MOST_BOXES - 3], way[-2:]

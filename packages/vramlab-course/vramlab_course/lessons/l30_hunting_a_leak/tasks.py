@@ -80,7 +80,7 @@ def _held(
     loss_keeps_graph: bool = True,
     cpu_leaves_output: bool = False,
 ) -> int:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         rows, width, batches, gathers: as asked.
@@ -225,7 +225,7 @@ def _which(
     last_only: bool = False,
     falls_at_end: bool = False,
 ) -> str:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         allocated: as asked.
@@ -513,7 +513,7 @@ def _observe_snapshot(
 def _growing(
     trace: Sequence[Event], *, frees: bool = True, late_only: bool = True, by_bytes: bool = False
 ) -> str:
-    """The answer, and the mistaken ones.
+    """Return the answer, or a mistaken one.
 
     Args:
         trace: as asked.
