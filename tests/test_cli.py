@@ -245,4 +245,22 @@ def test_python_m_vramlab_is_the_same_command_line() -> None:
         [sys.executable, "-m", "vramlab", "gpus", "T5"], capture_output=True, text=True
     )
     assert answer.returncode == 2
-    assert answer.stderr.startswith("No GPU named 'T5' in the catalogue.")
+    assert answer.stderr.startswith("vramlab: No GPU named 'T5' in the catalogue.")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("plan gpt2 --batch many", "argument --batch: invalid number 'many': use an integer"),
+        ("native setup 2.15", "unrecognized arguments: 2.15"),
+    ],
+)
+def test_a_wrong_option_is_one_line_in_the_name_of_its_command(
+    words: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    line, *others = capsys.readouterr().err.splitlines()
+    command = " ".join(words.split()[: 1 + words.startswith("native")])
+    assert line.startswith(f"vramlab {command}: error: {problem}")
+    assert others == []

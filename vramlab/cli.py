@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import vramlab
 from vramlab import commands, streams, torch_versions
@@ -173,16 +173,22 @@ class VerbParser(argparse.ArgumentParser):
         self._passes_on = passes_on
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse like argparse, except for the two arguments of the constructor."""
+        """Parse like argparse, except for the constructor's arguments; refuse unknown options."""
         words = sys.argv[1:] if args is None else list(args)
         rest: list[str] = []
         if self._passes_on and "--" in words:
             # argparse fills all positionals at the first one, so it refuses `FOLDER --teach -- X`.
             words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
         found, unknown = super().parse_known_args(self._joined(words), namespace)
+        if unknown:  # argparse would report them in the name of the whole command line
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         if self._passes_on:
             setattr(found, self._passes_on, [*getattr(found, self._passes_on), *rest])
         return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2 and one line, because a usage of twenty lines hides the message."""
+        self.exit(_EXIT_USAGE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
 
     def _joined(self, words: list[str]) -> list[str]:
         position = 0

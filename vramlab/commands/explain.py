@@ -73,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _explain_snapshots([(path, read_bytes(path)) for path in paths], arguments)
     shown = "standard input" if arguments.file == STDIN else arguments.file
     data = read_bytes(arguments.file)
+    if not data.strip():
+        raise VramlabError(f"{shown}: the file is empty; pass a log or a memory snapshot")
     if is_pickle(data, shown):
         return _explain_snapshots([(shown, data)], arguments)
     if arguments.html:

@@ -17,12 +17,10 @@ from typing import Any
 
 from vramlab import catalogue
 from vramlab.catalogue import GPUModel
-from vramlab.errors import GPUFigureError, UnknownGPUError
-from vramlab.streams import print_error
+from vramlab.errors import VramlabError
 from vramlab.units import MIB, format_bytes
 
 _EXIT_OK = 0
-_EXIT_USAGE = 2
 
 _COLUMNS = ("GPU", "memory", "context", "capability", "SMs", "bandwidth", "fp32", "fp16", "bf16")
 
@@ -57,24 +55,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the list or one GPU; return the exit status, 2 for an unknown name.
+    """Print the list or one GPU.
 
     Raises:
-        VramlabError: `--measure` without a GPU.
+        VramlabError: An unknown name, or `--measure` without a GPU.
     """
     if arguments.measure:
         if arguments.name or arguments.json:
-            print_error("--measure cannot be combined with a GPU name or --json")
-            return _EXIT_USAGE
+            raise VramlabError("--measure cannot be combined with a GPU name or --json")
         from vramlab.recordings.gpu_entry import measured_entry
 
         print(measured_entry())
         return _EXIT_OK
-    try:
-        chosen = [catalogue.find(arguments.name)] if arguments.name else list(catalogue.models())
-    except (UnknownGPUError, GPUFigureError) as unknown:
-        print_error(str(unknown))
-        return _EXIT_USAGE
+    chosen = [catalogue.find(arguments.name)] if arguments.name else list(catalogue.models())
     if arguments.json:
         shown = [as_dict(gpu) for gpu in chosen]
         print(json.dumps(shown[0] if arguments.name else shown, indent=2))

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vramlab import catalogue, streams
+from vramlab.errors import VramlabError
 from vramlab.native.kernel import DISPLAY_NAME as KERNEL_NAME
 from vramlab.native.kernel import install
-from vramlab.option_values import at_least_one
+from vramlab.option_values import at_least_one, cannot_run
 from vramlab.units import GIB
 
 _EXIT_OK = 0
@@ -246,8 +247,8 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("missing a script (or -m and a module)")
     if arguments.module is not None:
         words = ["-m", *words]
-    elif not os.path.exists(words[0]):
-        arguments.parser.error(f"can't open file {words[0]!r}: no such file")
+    elif problem := cannot_run(words[0]):
+        raise VramlabError(problem)
     gpu = catalogue.find(arguments.gpu)
     build = native.find(arguments.torch)
     status, calls = native.run(build, words, gpu, arguments.count, streams=arguments.streams)

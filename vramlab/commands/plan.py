@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from vramlab.errors import VramlabError
 from vramlab.garbage import lasting_imports
 from vramlab.native.choice import ENGINES, ENVIRONMENT, choose, default_engine
+from vramlab.option_values import at_least_one, number
 from vramlab.planner.simulation import INSIDE, simulate_natively, write_inside
 from vramlab.progress import working
 
@@ -86,7 +87,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="known model that supplies all other sizes (default: %(default)s)",
     )
     for name, about in _SIZES.items():
-        sizes.add_argument(_flag(name), type=int, metavar="N", help=about)
+        sizes.add_argument(_flag(name), type=at_least_one, metavar="N", help=about)
     _add_training(parser.add_argument_group("training"))
     _add_gpus(parser.add_argument_group("GPUs"))
     _add_search(parser.add_argument_group("search for the fastest plan, instead of checking one"))
@@ -133,17 +134,20 @@ def _add_call(group: argparse._ArgumentGroup) -> None:
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--batch", type=int, metavar="N", help="global batch size, in sequences (default: 8)"
+        "--batch",
+        type=at_least_one,
+        metavar="N",
+        help="global batch size, in sequences (default: 8)",
     )
     group.add_argument(
         "--micro-batch",
-        type=int,
+        type=at_least_one,
         metavar="N",
         help="sequences per GPU and forward pass (default: the whole batch of the GPU)",
     )
     group.add_argument(
         "--sequence",
-        type=int,
+        type=at_least_one,
         metavar="N",
         help="sequence length in tokens (default: 1024, or the model's maximum if shorter)",
     )
@@ -189,14 +193,18 @@ def _add_gpus(group: argparse._ArgumentGroup) -> None:
         help="GPU as listed by `vramlab gpus`, or one with your own numbers such as "
         "'H100,memory=60GiB' (default: A100-80GB)",
     )
-    group.add_argument("--data", type=int, metavar="N", help="data-parallel ranks (default: 1)")
+    group.add_argument(
+        "--data", type=at_least_one, metavar="N", help="data-parallel ranks (default: 1)"
+    )
     group.add_argument(
         "--zero",
-        type=int,
+        type=at_least_one,
         choices=(0, 1, 2, 3),
         help="ZeRO stage of the data-parallel ranks; 2 and 3 are FSDP2 (default: 0, which is DDP)",
     )
-    group.add_argument("--tensor", type=int, metavar="N", help="tensor-parallel ranks (default: 1)")
+    group.add_argument(
+        "--tensor", type=at_least_one, metavar="N", help="tensor-parallel ranks (default: 1)"
+    )
     group.add_argument(
         "--sequence-parallel",
         action="store_true",
@@ -204,7 +212,9 @@ def _add_gpus(group: argparse._ArgumentGroup) -> None:
         help="also shard activations along the sequence across the tensor-parallel ranks "
         "(default: off)",
     )
-    group.add_argument("--pipeline", type=int, metavar="N", help="pipeline stages (default: 1)")
+    group.add_argument(
+        "--pipeline", type=at_least_one, metavar="N", help="pipeline stages (default: 1)"
+    )
     group.add_argument(
         "--schedule", choices=("GPipe", "1F1B"), help="pipeline schedule (default: 1F1B)"
     )
@@ -217,16 +227,16 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         help="list the ten fastest plans that fit on --gpus GPUs; options that you pass are fixed, "
         "and without --batch a step is one micro-batch on each GPU",
     )
-    group.add_argument("--gpus", type=int, metavar="N", help="number of GPUs (default: 1)")
+    group.add_argument("--gpus", type=at_least_one, metavar="N", help="number of GPUs (default: 1)")
     group.add_argument(
         "--margin",
-        type=float,
+        type=number,
         metavar="FRACTION",
         help="fraction of the memory to leave free (default: 0.05)",
     )
     group.add_argument(
         "--price-per-hour",
-        type=float,
+        type=number,
         metavar="PRICE",
         help="price of one GPU, to list the cost of a million tokens",
     )
@@ -250,17 +260,20 @@ def _add_serving(group: argparse._ArgumentGroup) -> None:
         help="dtype of the KV cache: float32, float16, bfloat16 or float8 (default: bfloat16)",
     )
     group.add_argument(
-        "--page", type=int, metavar="TOKENS", help="tokens per KV-cache block (default: 16)"
+        "--page",
+        type=at_least_one,
+        metavar="TOKENS",
+        help="tokens per KV-cache block (default: 16)",
     )
     group.add_argument(
         "--utilization",
-        type=float,
+        type=number,
         metavar="FRACTION",
         help="fraction of GPU memory that the server uses (default: 0.9)",
     )
     group.add_argument(
         "--batched-tokens",
-        type=int,
+        type=at_least_one,
         metavar="N",
         help="maximum tokens per forward pass (default: 2048)",
     )

@@ -14,6 +14,7 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     named = [name for name in arguments.op if "." in name or not lines]
     records = {name: _records(name) for name in named}
     if lacking := [name for name, found in records.items() if not found]:
-        print_error("\n".join(f"unknown op {name!r}: PyTorch has no such op" for name in lacking))
+        print_error("\n".join(f"vramlab: {_unknown(name)}" for name in lacking))
     shown = [record for found in records.values() for record in found]
     if arguments.json:
         print(json.dumps([*shown, *map(as_dict, lines)], indent=2))
@@ -145,6 +146,15 @@ def _records(name: str) -> list[Description]:
 
     full = name if "." in name else f"aten.{name}"
     return [describe(overload) for overload in overloads(full) if _is_called(overload)]
+
+
+def _unknown(name: str) -> str:
+    from vramlab.gpu.torch_internals import dispatch_get_all_op_names
+
+    known = {op.partition(".")[0].replace("::", ".") for op in dispatch_get_all_op_names()}
+    near = get_close_matches(name if "." in name else f"aten.{name}", known, n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"unknown op {name!r}: {hint}`vramlab rules` lists all ops that have a rule"
 
 
 def _is_called(func: OpOverload) -> bool:

@@ -37,7 +37,7 @@ from vramlab.native.choice import (
     run_command,
 )
 from vramlab.native.launch import begin_again_with
-from vramlab.option_values import at_least_one, positive
+from vramlab.option_values import at_least_one, cannot_run, positive
 from vramlab.progress import working
 from vramlab.report.running.ranks import launched_on_this_machine, launched_rank
 from vramlab.torch_versions import KNOWN
@@ -177,8 +177,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not words:
         arguments.parser.error("missing a script (or -m and a module)")
     is_module = arguments.module is not None
-    if not is_module and not os.path.exists(words[0]):
-        streams.print_error(f"vramlab: can't open file {words[0]!r}: no such file")
+    if not is_module and (problem := cannot_run(words[0])):
+        streams.print_error(f"vramlab: {problem}")
         return _EXIT_USAGE
     for path in filter(None, (arguments.json, arguments.html, arguments.snapshot)):
         if problem := streams.cannot_write(path):

@@ -254,8 +254,8 @@ def _nothing_found(text: str) -> str:
             "'CUDA out of memory. Tried to allocate' to the sizes in use"
         )
     return (
-        "no out-of-memory message of PyTorch. Pass a log that has the line 'CUDA out of memory. "
-        "Tried to allocate ...'"
+        "contains no out-of-memory message of PyTorch. Pass a log that has the line 'CUDA out of "
+        "memory. Tried to allocate ...', or a memory snapshot"
     )
 
 

@@ -53,7 +53,9 @@ def read_bytes(path: str) -> bytes:
     try:
         data = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
     except OSError as error:
-        raise UnreadableSnapshot(f"{path}: {error.strerror or error}. Pass its path") from error
+        raise UnreadableSnapshot(
+            f"{path}: {error.strerror or error}; pass a log or a memory snapshot"
+        ) from error
     try:
         if data.startswith(_GZIP):
             return gzip.decompress(data)
@@ -86,7 +88,9 @@ def snapshots_in(path: str) -> list[str]:
     files = sorted(Path(path).iterdir())
     found = [f"{each}" for each in files if re.search(r"\.pickle|\.pkl", each.name)]
     if not found:
-        raise UnreadableSnapshot(f"{path}: this folder has no file named *.pickle or *.pkl")
+        raise UnreadableSnapshot(
+            f"{path} is a folder without snapshots: pass one that has *.pickle or *.pkl files"
+        )
     return found
 
 

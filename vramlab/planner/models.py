@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,11 @@ def find_model(name: str) -> Sizes:
     try:
         return MODELS[name.lower()]
     except KeyError:
-        known = ", ".join(MODELS)
+        near = get_close_matches(name.lower().rpartition("/")[2], MODELS, n=3)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise UnknownModel(
-            f"unknown model {name!r}: use one of {known}; or pass a config.json or the sizes"
+            f"unknown model {name!r}: {hint}Use one of {', '.join(MODELS)}, or pass a config.json "
+            "or the sizes"
         ) from None
 
 
@@ -101,14 +104,32 @@ def read_config(path: Path) -> Sizes:
     Raises:
         UnknownModel: the file cannot be read, or is of a kind that is not known.
     """
+    return sizes_of_config(load_config(path))
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """Load a config.json, or that of a folder.
+
+    Raises:
+        UnknownModel: The file is missing, or contains no JSON object.
+    """
     path = path / "config.json" if path.is_dir() else path
+    needed = "pass the config.json of a model, for example from the Hugging Face Hub"
     try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UnknownModel(f"{path} cannot be read as a config.json: {error}") from error
+        text = path.read_text()
+    except OSError as error:
+        raise UnknownModel(f"can't open {str(path)!r}: {error.strerror}; {needed}") from error
+    except ValueError as error:
+        raise UnknownModel(f"{path} is not a text file: {needed}") from error
+    if not text.strip():
+        raise UnknownModel(f"{path} is empty: {needed}")
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise UnknownModel(f"{path} is not valid JSON ({error}): {needed}") from error
     if not isinstance(config, dict):
         raise UnknownModel(f"{path} is not a config.json: it must contain a JSON object")
-    return sizes_of_config(config)
+    return config
 
 
 def sizes_of_config(config: Config) -> Sizes:

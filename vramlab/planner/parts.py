@@ -39,8 +39,8 @@ def one_rank_of(sizes: Sizes, tensor: int = 1, pipeline: int = 1, stage: int = 0
     ]
     if uneven:
         raise UnevenParts(
-            f"{tensor} tensor-parallel ranks do not divide {', '.join(uneven)}: change tensor, or "
-            "these sizes"
+            f"{tensor} tensor-parallel ranks do not divide {', '.join(uneven)}: use a number of "
+            "ranks that does, or pad these sizes"
         )
     return replace(
         sizes,

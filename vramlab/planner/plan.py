@@ -264,7 +264,7 @@ class Plan:
             ("zero", self.zero, get_args(Stage)),
         ):
             if name not in known:
-                listed = ", ".join(map(str, known))
+                listed = ", ".join(map(repr, known))
                 raise UnsupportedPlan(f"invalid {kind} {name!r}: use one of {listed}")
 
     def _check_what_pytorch_has(self) -> None:
@@ -307,7 +307,7 @@ class Plan:
             raise UnsupportedPlan(
                 f"1F1B needs at least as many micro-batches as stages, but there are "
                 f"{self.pipeline} stages and {self.micro_batches} micro-batches per step: use "
-                'smaller micro-batches, a larger batch, or schedule="GPipe"'
+                "smaller micro-batches, a larger batch, or GPipe"
             )
         self._check_offload()
 

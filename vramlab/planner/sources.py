@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vramlab.planner.custom import CustomModel, Input, UnusableModel
+from vramlab.planner.models import load_config
 
 TEXT = ("input_ids=int64[B,S]", "labels=int64[B,S]")
 TEXT_CLASS = ("input_ids=int64[B,S]", "labels=int64[B]")
@@ -164,17 +165,18 @@ def transformers_model(path: Path, inputs: Sequence[str] = ()) -> CustomModel:
         inputs: what it is called with, if it is not what models of its kind usually are.
 
     Raises:
-        UnusableModel: it cannot be read, or transformers does not know its kind.
+        UnknownModel: it cannot be read.
+        UnusableModel: transformers does not know its kind.
     """
     path = path / "config.json" if path.is_dir() else path
     if path.suffix == ".py":
         raise UnusableModel(f"missing function: write {path}:FUNCTION, which returns the model")
-    try:
-        read = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UnusableModel(f"{path} cannot be read as a config.json: {error}") from error
-    if not isinstance(read, dict) or not isinstance(read.get("model_type"), str):
-        raise UnusableModel(f"{path} is not a transformers configuration: it has no model_type")
+    read = load_config(path)
+    if not isinstance(read.get("model_type"), str):
+        raise UnusableModel(
+            f'{path} has no "model_type", so it is not the configuration of a transformers model: '
+            'add it, for example "model_type": "llama"'
+        )
     with _torchvision_loads():
         config = _config(path, read)
         kind = _class_of(path, config)
@@ -195,16 +197,24 @@ def _config(path: Path, read: dict[str, Any]) -> Any:
     kind = read["model_type"]
     try:
         return AutoConfig.for_model(**read)
-    except ValueError as error:
-        import transformers
-
-        raise UnusableModel(
-            f"{path}: transformers {transformers.__version__} does not know the model type {kind!r}"
-            if "Unrecognized" in str(error)
-            else f"{path}: {error}"
-        ) from error
     except Exception as error:
-        raise UnusableModel(f"{path}: {type(error).__name__}: {error}") from error
+        if "Unrecognized" in str(error):
+            raise UnusableModel(f"{path}: {_unknown_type(kind)}") from error
+        # transformers' own checks put the reason last: "...:\n    ValueError: The hidden size ..."
+        reason = f"{error}".strip().splitlines()[-1].strip().removeprefix("ValueError: ")
+        raise UnusableModel(f"transformers refuses {path}: {reason}") from error
+
+
+def _unknown_type(kind: str) -> str:
+    import transformers
+    from transformers import CONFIG_MAPPING
+
+    near = get_close_matches(kind, map(str, CONFIG_MAPPING), n=3)
+    hint = f"did you mean {' or '.join(near)}? If not, " if near else ""
+    return (
+        f"transformers {transformers.__version__} does not know the model type {kind!r}: {hint}"
+        "install a version that has it"
+    )
 
 
 def _begin_texts(config: Any, read: dict[str, Any]) -> None:

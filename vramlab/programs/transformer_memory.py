@@ -78,12 +78,17 @@ class Sizes:
         for name in _COUNTS:
             count = getattr(self, name)
             if count is not None and count < 1:
-                raise ValueError(f"{name} is {count}; it must be 1 at least")
+                raise ValueError(f"invalid {name} {count}: use at least 1")
         if self.head_dim is None and self.width % self.heads:
-            raise ValueError(f"a width of {self.width} cannot be shared by {self.heads} heads")
+            raise ValueError(
+                f"a width of {self.width} is not a multiple of {self.heads} heads: use a multiple "
+                "such as "
+                f"{-(-self.width // self.heads) * self.heads}, or other heads"
+            )
         if self.heads % self.kv:
             raise ValueError(
-                f"{self.heads} heads cannot share {self.kv} heads of keys and values evenly"
+                f"{self.heads} heads are not a multiple of {self.kv} key and value heads: use a "
+                "number of key and value heads that divides them"
             )
 
     @property

@@ -170,11 +170,13 @@ class RecordingFile:
             content = path.read_bytes()
             data = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
         except FileNotFoundError:
-            raise RecordingError(f"there is no recording {path}") from None
+            raise RecordingError(
+                f"can't open {str(path)!r}: no such file; create a recording with `vramlab record`"
+            ) from None
         except (ValueError, OSError, EOFError, zlib.error) as error:
             raise RecordingError(
-                f"{path} cannot be read as a recording ({error}); if it was damaged, move it away "
-                "and record again"
+                f"{path} is not a recording ({getattr(error, 'strerror', None) or error}): create "
+                "one with `vramlab record`; if this one was damaged, delete it first"
             ) from None
         found = data.get("format") if isinstance(data, dict) else None
         if found != FORMAT:

@@ -90,6 +90,8 @@ def deliver(source: Path, folder: Path, language: str | None = None) -> Delivery
     """
     if folder.resolve() == source.resolve():
         raise UnusableFolder(f"{folder} is where the lessons come from: choose another folder")
+    if folder.exists() and not folder.is_dir():
+        raise UnusableFolder(f"{folder} is a file: choose a folder for the course")
     record_path = folder / _RECORD
     delivery = Delivery()
     language = language or language_of(folder)

@@ -155,7 +155,7 @@ def test_a_repair_in_words_earns_by_its_cases_and_nothing_for_always_the_same() 
         ("04_parameters", "which_optimizer", "with all parameters", 2),
         ("04_parameters", "which_optimizer", "counted the gradients", 0),
         # One of two readings understood: (1 + 0 + 1/2) / 3 of 4
-        ("06_optimizer_states", "which_optimizer", "took the default way", 2),
+        ("06_optimizer_states", "which_optimizer", "assumed the default", 2),
         ("06_optimizer_states", "which_optimizer", "swapped loop and foreach", 2.5),
     ],
 )

@@ -164,7 +164,7 @@ def test_interrupted_it_ends_quietly_and_keeps_what_is_graded(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["99"], "vramlab: there is no exercise '99'; there are 01_cuda_context, "),
+        (["99"], "vramlab: there is no exercise '99': use a number from 01 to 30"),
         (["03"], "vramlab: no submissions for 03_fragmentation_and_oom: collect them first, see "),
         (["--students", "adda"], "vramlab: no submission is of a student adda\n"),
         (

@@ -204,12 +204,11 @@ def test_what_cannot_be_is_said_before_torch_is_imported() -> None:
     ("words", "said"),
     [
         ((), "missing model: pass a name such as gpt2-xl"),
-        (("gpt5",), "unknown model 'gpt5': use one of gpt2, gpt2-medium"),
+        (("gpt5",), "unknown model 'gpt5': did you mean gpt2"),
+        (("meta-llama/Llama-3.1-8B",), "did you mean llama-3.1-8b or "),
         (("gpt2", "--config", "config.json"), "both a model (gpt2) and --config config.json"),
-        (("--config", "missing.json"), "missing.json cannot be read as a config.json: "),
-        (("gpt2", "--heads", "7"), "a width of 768 cannot be shared by 7 heads"),
-        (("gpt2", "--heads", "0"), "heads is 0; it must be 1 at least"),
-        (("gpt2", "--layers", "0"), "0 layers are too few for 1 pipeline stages"),
+        (("--config", "missing.json"), "can't open 'missing.json': No such file"),
+        (("gpt2", "--heads", "7"), "a width of 768 is not a multiple of 7 heads"),
         (
             ("gpt2", "--gpu", "A100"),
             "Did you mean A100-40GB, A100-80GB, A100-PCIE-40GB or A100-PCIE-80GB?",
@@ -217,7 +216,10 @@ def test_what_cannot_be_is_said_before_torch_is_imported() -> None:
         (("gpt2", "--gpu", "H100,memory=60GB"), "invalid size '60GB': use a binary unit"),
         (("gpt2", "--zero", "2"), "ZeRO-2 needs several data-parallel ranks, but data is 1"),
         (("gpt2", "--tensor", "2"), "2 tensor-parallel ranks do not divide 50257"),
-        (("gpt2", "--precision", "int8"), "invalid precision 'int8': use one of float32, autocast"),
+        (
+            ("gpt2", "--precision", "int8"),
+            "invalid precision 'int8': use one of 'float32', 'autocast",
+        ),
         (
             ("gpt2", "--precision", "float32", "--attention", "flash"),
             "flash attention has no float32 kernel",

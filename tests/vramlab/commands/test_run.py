@@ -371,7 +371,13 @@ def test_what_cannot_be_run_is_refused_in_one_line(
 ) -> None:
     missing = Run(capsys, tmp_path, str(tmp_path / "missing.py"))
     assert missing.status == 2
-    assert missing.err == f"vramlab: can't open file '{tmp_path / 'missing.py'}': no such file\n"
+    assert missing.err.startswith(f"vramlab: can't open file '{tmp_path / 'missing.py'}': no such")
+    notebook = tmp_path / "lesson.ipynb"
+    notebook.write_text("{}")
+    for path, why in ((tmp_path, "is a folder without"), (notebook, "is a notebook: convert it")):
+        refused = Run(capsys, tmp_path, str(path))
+        assert refused.status == 2
+        assert refused.err.startswith(f"vramlab: '{path}' {why}")
     folder = tmp_path / "missing"
     unwritable = Run(capsys, tmp_path, MLP, snapshot=str(folder / "snapshot.pickle"))
     assert unwritable.status == 2

@@ -87,9 +87,9 @@ def test_another_machine_does_not_go_into_the_same_file(tmp_path: Path, key: str
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be read as a recording"),
-        (b'{"format": "vramlab recording 1", "mach', "cannot be read as a recording"),
-        (b"\xff\xfe", "cannot be read as a recording"),
+        (b"", "is not a recording "),
+        (b'{"format": "vramlab recording 1", "mach', "is not a recording "),
+        (b"\xff\xfe", "is not a recording "),
         (b"[1, 2]", "its format is None"),
         (b'{"format": "vramlab recording 2"}', "its format is 'vramlab recording 2'"),
         (b'{"format": "vramlab recording 1", "machine": {}}', "damaged"),

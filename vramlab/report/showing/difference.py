@@ -42,6 +42,9 @@ class UnreadableReport(VramlabError):
     """A file is not a report of `vramlab run --json`; the message says why."""
 
 
+_NEEDED = "create a report with `vramlab run --json FILE`"
+
+
 @dataclass(frozen=True)
 class SizeChange:
     """A size in both reports."""
@@ -142,10 +145,12 @@ def read_report(path: Path) -> dict[str, Any]:
     """
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UnreadableReport(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise UnreadableReport(f"can't open {str(path)!r}: {error.strerror}; {_NEEDED}") from error
+    except ValueError as error:
+        raise UnreadableReport(f"{path} is not JSON, so not a report: {_NEEDED}") from error
     if not isinstance(report, dict) or "devices" not in report:
-        raise UnreadableReport(f"{path} is not a report: create one with `vramlab run --json FILE`")
+        raise UnreadableReport(f"{path} is not a report: {_NEEDED}")
     if report.get("format") == FORMAT and not _has_devices(report["devices"]):
         raise UnreadableReport(
             f"{path} is not a valid report: every GPU in it needs {', '.join(_OF_GPU)}"

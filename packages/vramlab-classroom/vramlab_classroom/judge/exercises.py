@@ -34,7 +34,7 @@ class UnknownExerciseError(VramlabError, ValueError):
 
 @cache
 def _modules() -> dict[str, str]:
-    """The module of each exercise, by the name of its notebook."""
+    """Return the module of each exercise, by the name of its notebook."""
     modules = {}
     for entry in entry_points(group=EXERCISES):
         package = entry.load()
@@ -62,15 +62,26 @@ def find_exercise(name: str) -> Exercise:
         if name == known or is_short_for(name, known):
             exercise: Exercise = importlib.import_module(module).EXERCISE
             return exercise
-    known_names = ", ".join(_modules()) or "none: install vramlab with its course"
-    raise UnknownExerciseError(f"there is no exercise {name!r}; there are {known_names}")
+    known_names = list(_modules())
+    if not known_names:
+        raise UnknownExerciseError("there are no exercises: install vramlab with its course")
+    letters = [_short(known) for known in known_names if known.startswith(WORKSHOP)]
+    numbers = [_short(known) for known in known_names if not known.startswith(WORKSHOP)]
+    raise UnknownExerciseError(
+        f"there is no exercise {name!r}: use a number from {numbers[0]} to {numbers[-1]}"
+        + (f", or a letter from {letters[0]} to {letters[-1]} for a workshop" if letters else "")
+    )
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(WORKSHOP).partition("_")[0]
 
 
 def is_short_for(word: str, name: str) -> bool:
     """Return whether a word is an exercise's number (`02`, `2`) or a workshop's letter."""
     if name.startswith(WORKSHOP):
-        return word.lower() == name.removeprefix(WORKSHOP).partition("_")[0]
-    number = name.partition("_")[0]
+        return word.lower() == _short(name)
+    number = _short(name)
     return all(each.isascii() and each.isdigit() for each in (word, number)) and (
         int(word) == int(number)
     )

@@ -73,8 +73,8 @@ def _find_notebook(name: str) -> Path:
         if path.exists():
             return path
     raise VramlabError(
-        f"there is no exercises/{name}/{name}.ipynb in {here} or above it; "
-        "go to the course's folder, or name the notebook with --notebook"
+        f"there is no exercises/{name}/{name}.ipynb in {here} or above it: "
+        "go to the course's folder, or pass the notebook with --notebook"
     )
 
 
