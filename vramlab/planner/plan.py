@@ -30,6 +30,7 @@ Offload = Literal["nothing", "optimizer", "activations", "both"]
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 OPTIMIZERS = ("sgd", "sgd with momentum", "adamw")
 """Names in `vramlab.programs.optimizer_states.STATES` that `vramlab.planner.program` can make."""
+_AT_LEAST_1 = ("checkpoint_every", "loss_chunks")
 SCHEDULES: tuple[Schedule, ...] = ("GPipe", "1F1B")
 
 
@@ -65,6 +66,14 @@ class Plan:
     attention: Attention = "flash"
     dropout: bool = False
     checkpointing: Checkpointing = "none"
+    checkpoint_every: int = 1
+    """Full checkpointing recomputes one of so many layers."""
+    loss_chunks: int = 1
+    """How many parts of a micro-batch's tokens the head and the loss work on, one after the other;
+    if there are several, logits are recomputed in the backward pass."""
+    adapter_rank: int = 0
+    """Rank of the LoRA adapters beside all Linear layers but the head, which alone are trained; 0
+    to train all parameters."""
     offload: Offload = "nothing"
     """What to keep in host memory: optimizer states (with ZeRO-2 and 3 also parameters and
     gradients), or activations saved for backward, or both."""
@@ -179,6 +188,8 @@ class Plan:
             self.dropout,
             self.checkpointing,
             sequence_ranks=self.tensor if self.sequence_parallel else 1,
+            checkpoint_every=self.checkpoint_every,
+            loss_chunks=self.loss_chunks,
         )
 
     def part(self, stage: int = 0) -> Sizes:
@@ -212,9 +223,19 @@ class Plan:
     # ---- Validation ----
 
     def _check_counts(self) -> None:
-        for name in ("batch", "sequence", "data", "tensor", "pipeline"):
+        for name in (*_AT_LEAST_1, "batch", "sequence", "data", "tensor", "pipeline"):
             if getattr(self, name) < 1:
                 raise UnsupportedPlan(f"invalid {name} {getattr(self, name)}: use at least 1")
+        if self.adapter_rank < 0:
+            raise UnsupportedPlan(
+                f"invalid adapter_rank {self.adapter_rank}: use at least 1, or 0 to train all "
+                "parameters"
+            )
+        if self.checkpoint_every > 1 and self.checkpointing != "full":
+            raise UnsupportedPlan(
+                f"checkpoint_every {self.checkpoint_every} needs full checkpointing, but "
+                f'checkpointing is {self.checkpointing}: use checkpointing="full"'
+            )
         if self.micro_batch is not None and self.micro_batch < 1:
             raise UnsupportedPlan(f"invalid micro_batch {self.micro_batch}: use at least 1")
         if self.batch % self.data or self.batch % (self.data * self.at_a_time):
@@ -246,6 +267,12 @@ class Plan:
                 f"tensor and pipeline parallelism work only with the built-in transformer, not "
                 f"with {name}: leave tensor and pipeline at 1, and shard with data and zero=3"
             )
+        for option in ("checkpoint_every", "loss_chunks", "adapter_rank"):
+            if getattr(self, option) > 1:
+                raise UnsupportedPlan(
+                    f"{option} works only with the built-in transformer, not with {name}: leave "
+                    "it out"
+                )
         if self.checkpointing == "selective":
             raise UnsupportedPlan(
                 f'checkpointing="selective" works only with the built-in transformer, not with '
@@ -272,6 +299,21 @@ class Plan:
             raise UnsupportedPlan(
                 f"ZeRO-{self.zero} needs several data-parallel ranks, but data is 1: increase "
                 "data, or use zero=0"
+            )
+        divided = self.tensor > 1 or self.pipeline > 1
+        for name, used in (
+            ("loss_chunks", self.loss_chunks > 1),
+            ("adapter_rank", self.adapter_rank > 0),
+        ):
+            if used and divided:
+                raise UnsupportedPlan(
+                    f"{name} works only without tensor and pipeline parallelism: leave it out, or "
+                    "use tensor=1 and pipeline=1"
+                )
+        if self.adapter_rank and self.offload != "nothing":
+            raise UnsupportedPlan(
+                "adapters leave little to offload, and offloading with adapter_rank is not "
+                "modelled: leave out one of them"
             )
         if self.sequence_parallel and self.tensor == 1:
             raise UnsupportedPlan(

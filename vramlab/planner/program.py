@@ -32,7 +32,7 @@ from vramlab.programs.master_weights import MasterAdamW, MasterWeights
 from vramlab.programs.offloading import HostOptimizer, SavedOnHost
 from vramlab.programs.optimizers import OPTIMIZERS, WAYS, states_of
 from vramlab.programs.pipeline_schedules import schedule_of_torch
-from vramlab.programs.transformer import DROPOUT, Transformer, TransformerPart
+from vramlab.programs.transformer import DROPOUT, Transformer, TransformerPart, adapt
 
 if TYPE_CHECKING:
     # Each of these takes a second to import that other plans need not wait for; so does
@@ -215,7 +215,11 @@ class Training:
                 attention=run.attention,
                 dropout=DROPOUT if run.dropout else 0.0,
                 checkpointing=run.checkpointing,
+                checkpoint_every=run.checkpoint_every,
+                loss_chunks=run.loss_chunks,
             )
+            if plan.adapter_rank:
+                adapt(model, plan.adapter_rank)
         # With float32 copies FSDP2 keeps float32 shards, and casts what it gathers.
         if not (self._is_sharded and run.dtypes.master):
             model.to(getattr(torch, run.dtypes.weights))
@@ -224,10 +228,10 @@ class Training:
 
             if plan.tensor > 1:
                 cut(model, self._mesh["tensor"], plan)
+                model.tie()  # before FSDP2 has the parameters; each module has got one of its own
             if self._is_sharded:
                 shard(model, model.layers, self._mesh["data"], plan)
         give_memory(model, "cpu" if self._is_sharded and self.plan.optimizer_on_host else "cuda")
-        model.tie()
         return model
 
     def _replicated(self) -> nn.Module:
@@ -241,7 +245,7 @@ class Training:
 
     def _make_optimizer(self) -> Any:
         plan, run = self.plan, self.plan.run
-        parameters = list(self.model.parameters())
+        parameters = [each for each in self.model.parameters() if each.requires_grad]
 
         def make(chosen: Any) -> torch.optim.Optimizer:
             return OPTIMIZERS[run.optimizer](chosen, **WAYS[run.implementation])

@@ -88,17 +88,18 @@ def step_of(plan: Plan, stage: int = 0) -> TrainingStep:
     """
     if plan.is_custom:
         return _step_of_custom(plan)
-    layers = plan.stage_sizes(stage).layers
-    fewest = _fewest_layers(plan)
+    layers, period = plan.stage_sizes(stage).layers, plan.checkpoint_every
+    fewest = _fewest_layers(plan) + period - 1
+    fewest += (layers - fewest) % period
     why = _why_layers_differ(plan)
-    for few in (fewest, fewest + 1):
-        if not why and few + 1 < layers:
+    for few in (fewest, fewest + period):
+        if not why and few + period < layers:
             try:
                 events = _extended(plan, stage, few)
             except NotRepeating:
                 continue
             return TrainingStep(
-                events, f"run with {few} and {few + 1} layers, and extended to {layers}"
+                events, f"run with {few} and {few + period} layers, and extended to {layers}"
             )
     how = f"run with all {layers} layers" + (f": {why}" if why else "")
     try:
@@ -178,7 +179,8 @@ def _extended(plan: Plan, stage: int, few: int) -> Events:
         NotRepeating: one of these does something else than a repetition.
     """
     passes = passes_of(plan, stage)
-    missing = plan.stage_sizes(stage).layers - few
+    period = plan.checkpoint_every
+    missing = (plan.stage_sizes(stage).layers - few) // period
 
     def run(more_layers: int = 0, more_stages: int = 0, more_micro_batches: int = 0) -> Events:
         return _run(
@@ -189,7 +191,7 @@ def _extended(plan: Plan, stage: int, few: int) -> Events:
 
     return extend(
         run(),
-        [Longer(run(more_layers=1), missing)] if missing else [],
+        [Longer(run(more_layers=period), missing)] if missing else [],
         [
             Longer(run(more_stages=stages, more_micro_batches=micro_batches), times)
             for stages, micro_batches, times in (

@@ -24,6 +24,9 @@ DROPOUT = 0.1
 ROTARY_BASE = 10_000.0
 """Source: arXiv 2104.09864 §3.4.2."""
 
+ADAPTER_SCALE = 2.0
+"""What an adapter's output is multiplied by: alpha / rank of arXiv 2106.09685 §4.1."""
+
 BACKENDS = {
     "math": SDPBackend.MATH,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -39,6 +42,24 @@ def turned(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Turn queries or keys (B, H, S, D), in pairs, by their position (arXiv 2104.09864)."""
     first, second = x.chunk(2, dim=-1)
     return x * cosines + torch.cat((-second, first), dim=-1) * sines
+
+
+class AdaptedLinear(nn.Module):
+    """A Linear layer that is not trained, and an adapter beside it that is (LoRA).
+
+    Computed as peft 0.19 computes it, without dropout: source `Linear.forward` in
+    peft/tuners/lora/layer.py; arXiv 2106.09685.
+    """
+
+    def __init__(self, linear: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = linear
+        self.down = nn.Linear(linear.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, linear.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.base(x) + self.up(self.down(x)) * ADAPTER_SCALE
+        return output
 
 
 class SelfAttention(nn.Module):
@@ -153,6 +174,9 @@ class TransformerPart(nn.Module):
         dropout: its probability.
         checkpointing: what is recomputed in the backward pass: nothing; what attention does with
             query, key and value ("selective"); or each layer ("full").
+        checkpoint_every: "full" recomputes one of so many layers, the first one of them.
+        loss_chunks: how many parts of the tokens logits are computed for, one after the other, and
+            again in the backward pass if there are several; only of a whole transformer.
 
     Attributes:
         sequence_ranks: how many ranks share each sequence between the matrices.
@@ -166,10 +190,13 @@ class TransformerPart(nn.Module):
         attention: Attention = "eager",
         dropout: float = DROPOUT,
         checkpointing: Checkpointing = "none",
+        checkpoint_every: int = 1,
+        loss_chunks: int = 1,
     ) -> None:
         super().__init__()
         self.sizes, self.attention, self.dropout = sizes, attention, dropout
         self.checkpoint_layers = checkpointing == "full"
+        self.checkpoint_every, self.loss_chunks = checkpoint_every, loss_chunks
         self.tokens = nn.Embedding(sizes.vocabulary, sizes.width) if sizes.embeds else None
         learned = sizes.embeds and sizes.learned_positions
         self.positions = nn.Embedding(sizes.positions, sizes.width) if learned else None
@@ -189,6 +216,11 @@ class TransformerPart(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.hidden(x)
+        return x if self.head is None else self.head(x)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """Return what the head gets, or the next stage (B, S, W)."""
         if self.tokens is not None:
             x = self.embed(x)
         length = x.shape[1] * self.sequence_ranks
@@ -196,14 +228,12 @@ class TransformerPart(nn.Module):
         if self.sizes.causal and self.attention == "eager":
             mask = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         turns = self.turns(length, x) if self.sizes.rotary else None
-        for layer in self.layers:
-            if self.checkpoint_layers:
+        for number, layer in enumerate(self.layers):
+            if self.checkpoint_layers and number % self.checkpoint_every == 0:
                 x = checkpoint(layer, x, mask, turns, use_reentrant=False)
             else:
                 x = layer(x, mask, turns)
-        if self.head is not None and self.norm is not None:
-            x = self.head(self.norm(x))
-        return x
+        return x if self.norm is None else self.norm(x)
 
     def turns(self, length: int, x: Tensor) -> Turns:
         """Return how far the head's numbers at each position are turned: cosines, sines (S, D)."""
@@ -229,8 +259,32 @@ class Transformer(TransformerPart):
     """A whole one: tokens (B, S) and targets (B, S) to the mean cross entropy."""
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
-        logits = super().forward(tokens)
-        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        if self.loss_chunks == 1:
+            logits = super().forward(tokens)
+            return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        hidden, wanted = self.hidden(tokens).flatten(0, 1), targets.flatten()
+        losses = [
+            checkpoint(self._sum_of_losses, *chunk, use_reentrant=False)
+            for chunk in zip(
+                hidden.chunk(self.loss_chunks), wanted.chunk(self.loss_chunks), strict=True
+            )
+        ]
+        return torch.stack(losses).sum() / wanted.numel()
+
+    def _sum_of_losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        assert self.head is not None
+        return functional.cross_entropy(self.head(hidden), targets, reduction="sum")
+
+
+def adapt(model: TransformerPart, rank: int) -> None:
+    """Train nothing but an adapter of this rank beside each Linear layer of every layer."""
+    model.requires_grad_(False)
+    for layer in model.layers:
+        assert isinstance(layer, TransformerLayer)
+        for part in (layer.attention, layer.feed_forward):
+            for name, linear in list(part.named_children()):
+                if isinstance(linear, nn.Linear):
+                    setattr(part, name, AdaptedLinear(linear, rank))
 
 
 def _norm(sizes: Sizes) -> nn.Module:

@@ -16,7 +16,7 @@ F inner width of the feed-forward layer, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
@@ -235,6 +235,10 @@ class Run:
     checkpointing: Checkpointing = "none"
     sequence_ranks: int = 1
     """How many ranks share the tokens between the matrices (sequence parallelism)."""
+    checkpoint_every: int = 1
+    """Full checkpointing recomputes one of so many layers."""
+    loss_chunks: int = 1
+    """How many parts of the tokens the logits are computed for, one part after the other."""
 
     def __post_init__(self) -> None:
         if self.attention == "flash" and self.dtypes.compute == "float32":
@@ -482,7 +486,8 @@ def head_kept(sizes: Sizes, run: Run) -> Terms:
     """Return what is kept after the last layer, until the loss.
 
     cross_entropy works in the dtype of the logits. Under autocast its second half, nll_loss, wants
-    float32, so that the logarithms are kept twice: six bytes for each logit instead of two.
+    float32, so that the logarithms are kept twice: six bytes for each logit instead of two. With
+    several chunks, logits are recomputed in the backward pass.
     """
     if not sizes.predicts:
         return {}
@@ -494,16 +499,22 @@ def head_kept(sizes: Sizes, run: Run) -> Terms:
         "logarithms of softmax": run.rows_bytes(sizes.vocabulary, dtypes.compute),
         "loss and its divisor": 2 * block_bytes(4),
     }
-    if dtypes.autocast:
+    if run.loss_chunks > 1:
+        for name in ("head: cast of its weight", "logarithms of softmax"):
+            terms[name] = 0
+    elif dtypes.autocast:
         terms["logarithms in float32"] = run.rows_bytes(sizes.vocabulary, "float32")
     return {name: size for name, size in terms.items() if size}
 
 
 def kept_bytes(sizes: Sizes, run: Run) -> int:
     """Return all that the forward pass keeps, the loss included; neither parameters nor inputs."""
+    every = replace(run, checkpointing="none") if run.checkpointing == "full" else run
+    recomputed = -(-sizes.layers // run.checkpoint_every)
     return (
         sum(embedding_kept(sizes, run).values())
-        + sizes.layers * layer_kept_bytes(sizes, run)
+        + recomputed * layer_kept_bytes(sizes, run)
+        + (sizes.layers - recomputed) * layer_kept_bytes(sizes, every)
         + sum(head_kept(sizes, run).values())
     )
 
