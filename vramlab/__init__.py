@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from vramlab.explaining.explanation import explain
     from vramlab.gpu import VirtualGPU
+    from vramlab.planner.planning import plan
     from vramlab.report.evidence.stages import stage
     from vramlab.report.track import track
     from vramlab.units import GIB, KIB, MIB
@@ -35,6 +36,7 @@ _HOME = {
     "attached": "vramlab.attachment",
     "detach": "vramlab.attachment",
     "explain": "vramlab.explaining.explanation",
+    "plan": "vramlab.planner.planning",
     "GPUModel": "vramlab.catalogue",
     "VirtualGPU": "vramlab.gpu",
     "stage": "vramlab.report.evidence.stages",
@@ -64,6 +66,7 @@ __all__ = [
     "attached",
     "detach",
     "explain",
+    "plan",
     "stage",
     "track",
 ]

@@ -5,6 +5,7 @@ $ vramlab plan llama-3.1-8b --gpu H100-80GB --batch 16 --sequence 8192 --data 8 
 $ vramlab plan --config config.json --tensor 4 --sequence-parallel --pipeline 2 --micro-batch 1
 $ vramlab plan Qwen3-30B-A3B/config.json --gpu H200 --data 8 --zero 3 --batch 8
 $ vramlab plan llama-3.1-8b --gpu L40S --gpus 8 --search
+$ vramlab plan llama-3.1-8b --gpu all --prices prices.csv --search
 $ vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" --loss cross_entropy
 $ vramlab plan llama-3.1-8b --serve --gpu L4 --sequence 8192
 $ vramlab plan --layers 24 --width 2048 --heads 16 --vocabulary 50257 --like gpt2
@@ -62,6 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "vramlab plan Qwen3-30B-A3B/config.json --gpu H200 --data 8 --zero 3 --batch 8",
             'vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" '
             "--loss cross_entropy",
+            "vramlab plan llama-3.1-8b --gpu L40S --gpus 8 --search",
             "vramlab plan llama-3.1-8b --serve --gpu L4 --sequence 8192",
         ),
     )
@@ -180,6 +182,26 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         "(default: none)",
     )
     group.add_argument(
+        "--checkpoint-every",
+        type=at_least_one,
+        metavar="N",
+        help="full checkpointing recomputes one of N layers (default: 1)",
+    )
+    group.add_argument(
+        "--loss-chunks",
+        type=at_least_one,
+        metavar="N",
+        help="compute logits and loss for one of N parts of the tokens at a time, and again in "
+        "the backward pass (default: 1)",
+    )
+    group.add_argument(
+        "--adapter-rank",
+        type=at_least_one,
+        metavar="N",
+        help="train only LoRA adapters of this rank, beside all Linear layers but the head "
+        "(default: train all parameters)",
+    )
+    group.add_argument(
         "--offload",
         choices=("nothing", "optimizer", "activations", "both"),
         help="what to keep in host memory (default: nothing)",
@@ -191,14 +213,15 @@ def _add_gpus(group: argparse._ArgumentGroup) -> None:
         "--gpu",
         metavar="NAME",
         help="GPU as listed by `vramlab gpus`, or one with your own numbers such as "
-        "'H100,memory=60GiB' (default: A100-80GB)",
+        "'H100,memory=60GiB' (default: A100-80GB); with --search, all tries every GPU with a "
+        "price, or the common ones",
     )
     group.add_argument(
         "--data", type=at_least_one, metavar="N", help="data-parallel ranks (default: 1)"
     )
     group.add_argument(
         "--zero",
-        type=at_least_one,
+        type=int,
         choices=(0, 1, 2, 3),
         help="ZeRO stage of the data-parallel ranks; 2 and 3 are FSDP2 (default: 0, which is DDP)",
     )
@@ -227,7 +250,12 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         help="list the ten fastest plans that fit on --gpus GPUs; options that you pass are fixed, "
         "and without --batch a step is one micro-batch on each GPU",
     )
-    group.add_argument("--gpus", type=at_least_one, metavar="N", help="number of GPUs (default: 1)")
+    group.add_argument(
+        "--gpus",
+        type=at_least_one,
+        metavar="N",
+        help="number of GPUs (default: 1, or 1, 2, 4 and 8 with --gpu all)",
+    )
     group.add_argument(
         "--margin",
         type=number,
@@ -239,6 +267,18 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         type=number,
         metavar="PRICE",
         help="price of one GPU, to list the cost of a million tokens",
+    )
+    group.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE",
+        help="CSV file with the columns GPU,price_per_hour; with --gpu all, the GPUs to try",
+    )
+    group.add_argument(
+        "--vary",
+        action="append",
+        choices=("optimizer", "attention"),
+        help="search this, too (can be repeated)",
     )
 
 
@@ -346,17 +386,13 @@ def _simulate_natively(
     return lambda plan, stage: simulate_natively(plan, stage, choice, arguments.words)
 
 
-_SEARCHING = ("gpus", "margin", "price_per_hour")
+_SEARCHING = ("gpus", "margin", "price_per_hour", "prices", "vary")
 _NOT_SEARCHED = (
     "serve",
     "simulate",
     "engine",
     "data",
-    "tensor",
     "sequence_parallel",
-    "pipeline",
-    "schedule",
-    "offload",
 )
 
 
@@ -375,11 +411,13 @@ def _search(arguments: argparse.Namespace) -> int:
     price = arguments.price_per_hour
     if price is not None and not 0 <= price < float("inf"):
         raise VramlabError(f"invalid --price-per-hour {price:g}: use a number from 0")
+    if price is not None and arguments.prices is not None:
+        raise VramlabError("--price-per-hour and --prices exclude each other: use one of them")
     with lasting_imports():
         from vramlab.planner import Plan
         from vramlab.planner.custom import CustomModel
-        from vramlab.planner.defaults import defaults_for
-        from vramlab.planner.search import MARGIN, search, smallest_count, smallest_gpu
+        from vramlab.planner.planning import ALL, plan
+        from vramlab.planner.search import MARGIN
         from vramlab.planner.search_report import search_dict, search_table
     sizes = _model(arguments)
     if isinstance(sizes, CustomModel):
@@ -387,34 +425,57 @@ def _search(arguments: argparse.Namespace) -> int:
             "--search works only with the built-in transformer: pass a known model, its sizes, or "
             "--config with a config.json of GPT-2, Llama or Mistral"
         )
-    chosen: dict[str, Any] = {
-        field.name: value
+    options: dict[str, Any] = {
+        field.name: getattr(arguments, field.name, None)
         for field in fields(Plan)
-        if (value := getattr(arguments, field.name, None)) is not None
+        if field.name != "sizes"
     }
-    gpu, gpus = chosen.pop("gpu", "A100-80GB"), 1 if arguments.gpus is None else arguments.gpus
+    gpu = options.pop("gpu") or "A100-80GB"
+    if gpu.lower() == ALL and price is not None:
+        raise VramlabError("--price-per-hour is of one GPU: with --gpu all, use --prices FILE")
     margin = MARGIN if arguments.margin is None else arguments.margin
-    defaults = defaults_for(sizes, {**chosen, "gpu": gpu})
-    chosen |= {name: value for name, value in defaults.items() if name != "precision"}
     with working("searching") as step:
-        found = search(sizes, gpu, gpus, margin=margin, tell=step.tell, **chosen)
+        found = plan(
+            sizes,
+            gpu=gpu,
+            gpus=arguments.gpus,
+            prices=arguments.prices if price is None else {gpu: price},
+            margin=margin,
+            vary=arguments.vary or (),
+            tell=step.tell,
+            **options,
+        )
     if arguments.json:
-        print(json.dumps(search_dict(found, price), indent=2))
+        print(json.dumps(search_dict(found), indent=2))
     elif found.fitting:
         if found.interrupted:
             print("Interrupted: these are the best plans found so far.\n")
-        print(search_table(found, price))
+        print(search_table(found))
     elif found.interrupted:
         print("Interrupted before a plan was found that fits.")
     else:
-        with working("looking for what would fit"):
-            count = smallest_count(sizes, gpu, gpus, margin, **chosen)
-            larger = smallest_gpu(sizes, gpu, gpus, margin, **chosen)
-        ways = [f"{count} x {gpu}"] if count else []
-        ways += [f"{gpus} x {larger}"] if larger else []
-        fits = f"It fits on {' or on '.join(ways)}." if ways else "More GPUs do not help either."
-        print(f"No plan fits on {gpus} x {gpu}, out of {found.candidates}. {fits}")
+        where = "any of these GPUs" if gpu.lower() == ALL else f"{arguments.gpus or 1} x {gpu}"
+        print(f"No plan fits on {where}, out of {found.candidates}.")
+        if gpu.lower() != ALL:
+            print(_what_would_fit(sizes, gpu, arguments.gpus or 1, margin, options))
     return _EXIT_FITS if found.fitting else _EXIT_DOES_NOT_FIT
+
+
+def _what_would_fit(
+    sizes: Sizes, gpu: str, gpus: int, margin: float, options: Mapping[str, Any]
+) -> str:
+    """Return the smallest number of GPUs and the smallest GPU on which a plan fits, in words."""
+    from vramlab.planner.search import smallest_count, smallest_gpu
+
+    chosen = {name: value for name, value in options.items() if value is not None}
+    with working("looking for what would fit"):
+        count = smallest_count(sizes, gpu, gpus, margin, **chosen)
+        larger = smallest_gpu(sizes, gpu, gpus, margin, **chosen)
+    ways = [f"{count} x {gpu}"] if count else []
+    ways += [f"{gpus} x {larger}"] if larger else []
+    if ways:
+        return f"It fits on {' or on '.join(ways)}."
+    return "It does not fit on more of these GPUs or on a larger one either."
 
 
 _SERVING = ("weights", "cache", "page", "utilization", "batched_tokens")
