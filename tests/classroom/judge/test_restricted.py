@@ -78,6 +78,21 @@ def test_a_storage_tells_its_size_and_place() -> None:
     assert of_storage("x.untyped_storage().data_ptr() == x.data_ptr()") is True
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x.untyped_storage().tolist()",
+        "list(x.untyped_storage())",
+        "x.untyped_storage()[0]",
+        "getattr(x, 'untyped_storage')().cpu()",
+        "list(map(torch.Tensor.untyped_storage, [x]))[0].copy_(x)",
+    ],
+)
+def test_a_storage_tells_no_numbers(expression: str) -> None:
+    with pytest.raises((NotAllowed, AttributeError, TypeError)):
+        of_storage(expression)
+
+
 TORCH = """
 import torch
 import torch.nn.functional as F

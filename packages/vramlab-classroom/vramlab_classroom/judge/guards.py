@@ -123,29 +123,13 @@ _STORAGES = words("storage typed_storage untyped_storage")
 class StorageFacts:
     """Shows an answer the size and address of a tensor's storage, and never its bytes."""
 
-    __slots__ = ("_storage", "device", "is_cuda")
-
     def __init__(self, storage: Any) -> None:
-        self._storage = storage
-        self.device = storage.device
-        self.is_cuda = storage.is_cuda
+        self.device, self.is_cuda = storage.device, storage.is_cuda
+        numbers = storage.nbytes(), storage.size(), storage.data_ptr()
+        self.nbytes, self.size, self.data_ptr = (functools.partial(int, each) for each in numbers)
 
-    def nbytes(self) -> int:
-        return int(self._storage.nbytes())
-
-    def size(self) -> int:
-        return int(self._storage.size())
-
-    def data_ptr(self) -> int:
-        return int(self._storage.data_ptr())
-
-    __len__ = size
-
-    def __getitem__(self, index: object) -> NoReturn:
-        raise NotAllowed("the bytes of a tensor's storage are not there for answers")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NotAllowed(f"the attribute .{name} of a tensor's storage is not there for answers")
+    def __len__(self) -> int:
+        return self.size()
 
 
 def _is_text(owner: Any) -> bool:
@@ -474,8 +458,17 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing: messages are dropped."""
 
 
-class ProgressBar:
+class Silent:
+    """Replace a stream or a logger, and do nothing: what is printed goes nowhere."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return nothing
+
+
+class ProgressBar(Silent):
     """Be `tqdm.tqdm`: go through something, and show nothing."""
+
+    write = staticmethod(nothing)
 
     def __init__(self, iterable: Iterable[Any] = (), *args: Any, **kwargs: Any) -> None:
         self._iterable = iterable
@@ -489,38 +482,8 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        pass
-
-    update = set_description = set_postfix = refresh = close = nothing
-    write = staticmethod(nothing)
+    __exit__ = nothing
 
 
 for _public in (Array, ProgressBar, SimpleNamespace, singledispatchmethod, *ENUMS.values()):
     _public.__module__ = "public"  # which our classes are not
-
-
-def progress_over_range(*bounds: int, **kwargs: Any) -> ProgressBar:
-    """Be `tqdm.trange`."""
-    return ProgressBar(range(*bounds))
-
-
-class Silent:
-    """Replace `sys.stderr` or `sys.stdout`, and drop the text."""
-
-    write = flush = nothing
-
-
-class Logger:
-    """Return a logger that drops its messages."""
-
-    debug = info = warning = error = exception = critical = log = setLevel = nothing  # noqa: N815
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802
-        """Return False: no handler listens."""
-        return False
-
-
-def logger(name: str | None = None) -> Logger:
-    """Be `logging.getLogger`."""
-    return Logger()

@@ -20,7 +20,7 @@ import __future__
 
 import ast
 import sys
-from types import ModuleType
+import types
 from typing import Any, cast
 
 from vramlab_classroom.judge import guards
@@ -36,11 +36,7 @@ _READ = "read guard"
 _WRITABLE = "write guard"
 _IMPORT = "import guard"
 _FROM = "from guard"
-
-_NUMBERS = ast.Constant | ast.UnaryOp | ast.BinOp
-"""What a pattern compares with, if it is no name."""
-
-_TESTED = ast.MatchValue | ast.MatchSingleton | ast.MatchClass
+_HELD = "held"
 
 _IDENTIFIERS = {"arg", "asname", "attr", "id", "name", "names", "kwd_attrs", "rest"}
 _NOT_SPOKEN = (ast.AsyncFor, ast.AsyncFunctionDef, ast.AsyncWith, ast.Await, ast.TryStar)
@@ -61,7 +57,7 @@ def load(source: str, vocabulary: Vocabulary) -> dict[str, Any]:
         flags=__future__.annotations.compiler_flag,
         dont_inherit=True,
     )
-    module = ModuleType(OWN_MODULE)
+    module = types.ModuleType(OWN_MODULE)
     sys.modules[OWN_MODULE] = module  # where dataclasses look for the names in annotations
     namespace = vars(module)
     namespace["__builtins__"] = {
@@ -72,6 +68,7 @@ def load(source: str, vocabulary: Vocabulary) -> dict[str, Any]:
         _WRITABLE: guards.writable,
         _IMPORT: vocabulary.import_,
         _FROM: vocabulary.import_from,
+        _HELD: lambda value: types.SimpleNamespace(value=value),
     }
     exec(code, namespace)
     return namespace
@@ -84,8 +81,8 @@ class _Rewriter(ast.NodeTransformer):
         self._classes: list[str] = []
         """Names of the classes around, the innermost last."""
 
-        self._tests: list[ast.expr] = []
-        """Of the `match` case around, what its pattern cannot say itself."""
+        self._classes_of_patterns: list[ast.stmt] = []
+        """What binds the classes in patterns of the `match` statement around."""
 
     def rewrite(self, tree: ast.Module) -> ast.Module:
         tree = cast(ast.Module, self.visit(tree))
@@ -132,53 +129,35 @@ class _Rewriter(ast.NodeTransformer):
             return f"_{self._classes[-1].lstrip('_')}{name}"
         return name
 
-    def visit_match_case(self, node: ast.match_case) -> ast.AST:
-        around, self._tests = self._tests, []
+    def visit_Match(self, node: ast.Match) -> list[ast.stmt]:
+        around, self._classes_of_patterns = self._classes_of_patterns, []
         self.generic_visit(node)
-        tests, self._tests = self._tests, around
-        guards = [*tests, *([node.guard] if node.guard else [])]
-        node.guard = ast.BoolOp(ast.And(), guards) if len(guards) > 1 else next(iter(guards), None)
-        return node
+        bound, self._classes_of_patterns = self._classes_of_patterns, around
+        return [*bound, node]
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.AST:
-        """Compare with `Kind.NAME` in the guard of the case, where it is read as elsewhere."""
-        return node if isinstance(node.value, _NUMBERS) else self._captured(node, [node])
-
-    def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
-        return self._captured(node, [node])
-
-    def visit_MatchOr(self, node: ast.MatchOr) -> ast.AST:
-        if all(isinstance(each, _TESTED) for each in node.patterns):
-            return self._captured(node, node.patterns)
-        before = len(self._tests)
-        self.generic_visit(node)
-        if len(self._tests) > before:
-            raise NotAllowed("a | of such patterns is not there for answers; use two cases")
+        node.value = self._held(node.value)
         return node
 
-    def _captured(self, node: ast.pattern, patterns: list[ast.pattern]) -> ast.AST:
-        """Give a pattern that binds anything, and test it in the guard of the case.
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> ast.AST:
+        node.keys = [self._held(key) for key in node.keys]
+        node.patterns = [self.visit(each) for each in node.patterns]
+        return node
 
-        Args:
-            node: the pattern to be replaced.
-            patterns: one of these has to match.
-        """
-        name = f"matched {len(self._tests)}"
-        tests = [self._test(each, ast.Name(name, ast.Load())) for each in patterns]
-        test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests)
-        self._tests.append(ast.copy_location(test, node))
-        return ast.copy_location(ast.MatchAs(name=name), node)
+    def _held(self, value: ast.expr) -> ast.expr:
+        """Read `Kind.NAME` as elsewhere: a pattern takes attributes, of any expression."""
+        if not isinstance(value, ast.Attribute):
+            return value
+        held = _call(_HELD, value, self.visit(value))
+        return ast.copy_location(ast.Attribute(held, "value", ast.Load()), value)
 
-    def _test(self, pattern: ast.pattern, found: ast.expr) -> ast.expr:
-        match pattern:
-            case ast.MatchValue(value):
-                return ast.Compare(found, [ast.Eq()], [self.visit(value)])
-            case ast.MatchSingleton(value):
-                return ast.Compare(found, [ast.Is()], [ast.Constant(value)])
-            case ast.MatchClass(kind, [], []):
-                return ast.Call(ast.Name("isinstance", ast.Load()), [found, self.visit(kind)], [])
-        # It would read attributes by name, past the guard.
-        raise NotAllowed("match with the attributes of a class is not there; use isinstance")
+    def visit_MatchClass(self, node: ast.MatchClass) -> ast.AST:
+        """Read `torch.Tensor` as elsewhere, before the statement: a pattern takes names only."""
+        if node.patterns or node.kwd_patterns:  # it would read attributes by name, past the guard
+            raise NotAllowed("match with the attributes of a class is not there; use isinstance")
+        name = f"class {len(self._classes_of_patterns)}"
+        self._classes_of_patterns.append(_binding(node, name, self.visit(node.cls)))
+        return ast.copy_location(ast.MatchClass(ast.Name(name, ast.Load()), [], [], []), node)
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
         self.generic_visit(node)
@@ -228,5 +207,5 @@ def _call(function: str, node: ast.AST, *arguments: ast.expr | str) -> ast.expr:
     return ast.copy_location(call, node)
 
 
-def _binding(node: ast.stmt, name: str, value: ast.expr) -> ast.stmt:
+def _binding(node: ast.stmt | ast.pattern, name: str, value: ast.expr) -> ast.stmt:
     return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), node)

@@ -197,7 +197,7 @@ SAFER: Mapping[str, Any] = {
     "functools.total_ordering": guards.own_classes_only(total_ordering),
     "functools.update_wrapper": guards.update_wrapper,
     "functools.wraps": guards.wraps,
-    "logging.getLogger": guards.logger,
+    "logging.getLogger": lambda name=None: guards.Silent(),
     "operator.attrgetter": guards.attrgetter,
     "operator.methodcaller": guards.methodcaller,
     "sys.stderr": guards.Silent(),
@@ -209,7 +209,7 @@ SAFER: Mapping[str, Any] = {
     **{f"enum.{name}": kind for name, kind in guards.ENUMS.items()},
     **{f"{module}.tqdm": guards.ProgressBar for module in ("tqdm", "tqdm.auto", "tqdm.notebook")},
     **{
-        f"{module}.trange": guards.progress_over_range
+        f"{module}.trange": lambda *bounds, **options: guards.ProgressBar(range(*bounds))
         for module in ("tqdm", "tqdm.auto", "tqdm.notebook")
     },
     **{f"logging.{name}": guards.nothing for name in words("basicConfig debug error info warning")},
