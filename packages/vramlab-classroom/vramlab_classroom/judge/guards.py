@@ -15,7 +15,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType, UnionType
-from typing import Any, NoReturn
+from typing import Any
 
 from vramlab.errors import VramlabError
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 import gc
 import json
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cache, wraps
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -73,6 +74,9 @@ class Run:
 
     our_peak_bytes: int = 0
     """The peak of our own program that fits; 0 if there is none."""
+
+    best_peak_bytes: int = 0
+    """The lowest peak that is known, if it is another program's; otherwise 0."""
 
     inputs: Sequence[Any] = ()
     """What it is called with, until its results are collected."""
@@ -253,7 +257,10 @@ class Run:
         peak, limit = map(format_bytes, (self.peak_bytes, most_bytes))
         if not self.our_peak_bytes:
             return f"peak {peak}, limit {limit}"
-        return f"peak {peak}, limit {limit}, ours {format_bytes(self.our_peak_bytes)}"
+        known = f", ours {format_bytes(self.our_peak_bytes)}"
+        if self.best_peak_bytes:
+            known += f", best known {format_bytes(self.best_peak_bytes)}"
+        return f"peak {peak}, limit {limit}{known}"
 
 
 def room(room_bytes: int) -> Callable[[Run], Sequence[int]]:
@@ -349,6 +356,7 @@ class Repair:
             )
             run.expected, run.expected_work = right.results, right.work
             run.our_peak_bytes = self.peak_of(own)
+            run.best_peak_bytes = self.best_known_bytes(case)
             if self.allocated_room_bytes is not None:
                 run.most_allocated_bytes = run.our_peak_bytes + self.allocated_room_bytes
             self._run(run)
@@ -370,6 +378,20 @@ class Repair:
         if not own.peaks_bytes:
             return 0
         return self.peak(own) if self.peak else own.peak_bytes
+
+    @property
+    def name(self) -> str:
+        """The name of our own program that fits, which no other repair has."""
+        program = self.fits or self.reference
+        return f"{getattr(program, '__module__', '')}.{getattr(program, '__qualname__', '')}"
+
+    def best_known_bytes(self, case: Config) -> int:
+        """Return the lowest peak that is known for a case; 0 if none was measured.
+
+        Source: `best_known.json`, the peaks of right answers in `tests/course/*/honest_repairs`;
+        `tests/course/tasks/test_honest_repairs.py` measures them again.
+        """
+        return int(_best_known().get(self.name, {}).get("peaks_bytes", {}).get(_key(case), 0))
 
     def _require(self, run: Run) -> None:
         """Check a finished run against the reference."""
@@ -450,6 +472,13 @@ class Repair:
         for gpu, limit_bytes in enumerate(limits_bytes):
             leave(limit_bytes, gpu)
         return nullcontext()
+
+
+@cache
+def _best_known() -> Mapping[str, Mapping[str, Any]]:
+    text = Path(__file__).with_name("best_known.json").read_text(encoding="utf-8")
+    known: Mapping[str, Mapping[str, Any]] = json.loads(text)
+    return known
 
 
 def _key(case: Config) -> str:
