@@ -14,7 +14,7 @@ from itertools import chain
 from random import Random
 from typing import Any
 
-from vramlab_classroom.judge.mistakes import Mistake, Mistakes
+from vramlab_classroom.judge.mistakes import Mistake, Mistakes, rounded_up
 from vramlab_classroom.judge.partial_credit import partial_points
 from vramlab_classroom.judge.task import Config, Diagnose, Predict, Task
 from vramlab_classroom.judge.verdict import CaseResult
@@ -109,7 +109,7 @@ def fair_seed(task: Task, seed: str) -> str:
 
 
 def earned(task: Task, seed: str) -> list[float]:
-    """Return the points that each named mistake earns with the cases of a seed."""
+    """Return what each named mistake earns with the cases of a seed, and sizes that are rounded."""
     answer = reference(task)
     assert answer is not None
     assert isinstance(task, Predict)
@@ -122,4 +122,6 @@ def earned(task: Task, seed: str) -> list[float]:
             right = mistake.answer(**case) == truth
             yield CaseResult(case, right, "", "", visible=case in task.visible)
 
-    return [partial_points(task, [*results(each)], in_words=False) for each in task.mistakes]
+    rounded = Mistake("", lambda **case: rounded_up(int(str(answer(**case)))))
+    mistakes = [*task.mistakes, rounded]
+    return [partial_points(task, [*results(each)], in_words=False) for each in mistakes]

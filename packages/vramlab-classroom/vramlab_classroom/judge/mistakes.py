@@ -138,9 +138,9 @@ def without_name(tries: Sequence[Try]) -> str:
             return f"Your answers are in {unit}; the task asks for bytes."
         if holds(lambda value, truth, size=size: value // size == truth):  # type: ignore[misc]
             return f"Your answers are in bytes; the task asks for {unit}."
-    if holds(lambda value, truth: value == _rounded(truth)):
+    if holds(lambda value, truth: value == rounded_up(truth)):
         return f"You rounded up to multiples of {BLOCK_BYTES} bytes. The task asks for exact sizes."
-    if holds(lambda value, truth: _rounded(value) == truth):
+    if holds(lambda value, truth: rounded_up(value) == truth):
         return f"Block sizes are multiples of {BLOCK_BYTES} bytes: round each tensor up."
     factors = {Fraction(value, truth) for value, truth in pairs if truth}
     if len(factors) == 1 and holds(lambda value, truth: bool(truth or not value)):
@@ -159,7 +159,8 @@ def without_name(tries: Sequence[Try]) -> str:
     return ""
 
 
-def _rounded(size: int) -> int:
+def rounded_up(size: int) -> int:
+    """Round a size up as the allocator does."""
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 

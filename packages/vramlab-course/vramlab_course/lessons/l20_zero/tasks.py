@@ -118,7 +118,7 @@ KEPT = Predict(
         {"stage": "ZeRO-1", "layers": 3, "width": 256, "ranks": 4, "rank": 3},
         {"stage": "ZeRO-2", "layers": 2, "width": 256, "ranks": 10, "rank": 0},
         {"stage": "ZeRO-3", "layers": 2, "width": 256, "ranks": 10, "rank": 9},
-        {"stage": "ZeRO-3", "layers": 1, "width": 128, "ranks": 12, "rank": 11},
+        {"stage": "ZeRO-3", "layers": 1, "width": 128, "ranks": 4, "rank": 3},
     ),
     hidden=_kept_cases,
     measure=_measure_kept,

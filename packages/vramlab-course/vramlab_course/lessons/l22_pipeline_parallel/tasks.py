@@ -331,6 +331,7 @@ WHICH = Diagnose(
     name="which_schedule",
     points=3,
     minutes=15,
+    rule=lambda answer, **_: answer,  # who tells two things apart understands half
     visible=(
         {"answer": "GPipe", "ranks": 4, "micro_batches": 6, "width": 256, "layers": 2},
         {"answer": "1F1B", "ranks": 4, "micro_batches": 6, "width": 256, "layers": 2},

@@ -215,7 +215,7 @@ def _attentions(random: Random) -> list[Config]:
             "ranks": ranks,
         }
         for kind in KINDS
-        for ranks in (random.choice((1, 2)), 16)
+        for ranks in (2, 16)
     ]
 
 
