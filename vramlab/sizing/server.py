@@ -101,8 +101,15 @@ def _import_everything() -> None:
     """Import what every run needs, also what PyTorch imports when it is first used."""
     import torch
 
+    import vramlab.report.evidence.watch
+    import vramlab.report.reporter
+    import vramlab.report.running.overseer
+    import vramlab.report.running.program  # noqa: F401  as vramlab.commands.run does
     from vramlab.gpu import VirtualGPU
     from vramlab.source_files import owner_of
+
+    with suppress(ImportError):
+        import numpy.random  # noqa: F401
 
     with VirtualGPU("T4"):
         weight = torch.nn.Parameter(torch.ones(2, 2, device="cuda"))
