@@ -162,14 +162,15 @@ class _Recorder:
                 self.events.append(StepWait(stream, handle))
         if not work.moved_bytes:
             return
+        allocated = torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]
         work = replace(
             work,
             label=self._label(),
             backward=current_graph_task_id() != -1,
             stream=stream,
             handle=next(self._handles),
-            peak_bytes=torch.cuda.max_memory_allocated(),
-            after_bytes=torch.cuda.memory_allocated(),
+            peak_bytes=allocated["peak"],
+            after_bytes=allocated["current"],
         )
         torch.cuda.reset_peak_memory_stats()
         if work.kind in ("collective", "receive"):

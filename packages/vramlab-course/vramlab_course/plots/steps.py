@@ -105,7 +105,7 @@ def spans_of(step: TimedRank, name: str = "", *, links: bool = True) -> Iterator
     """List the boxes of a step, in seconds."""
     before = f"{name}:\n" if name and links else ""
     computing = (_span(each, before + COMPUTES if links else name) for each in step.computing())
-    yield from _merged(computing)
+    yield from merged(computing)
     if links:
         yield from (_span(each, before + COMMUNICATES) for each in step.carried())
 
@@ -135,7 +135,7 @@ def _short(label: str) -> str:
     return "" if "::" in label or "." in label else label
 
 
-def _merged(spans: Iterable[Span]) -> Iterator[Span]:
+def merged(spans: Iterable[Span]) -> Iterator[Span]:
     """Merge boxes of one kind and label that touch each other."""
     last: Span | None = None
     for span in spans:

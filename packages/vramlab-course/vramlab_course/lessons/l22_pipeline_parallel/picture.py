@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import accumulate
 
+from vramlab.measure.step_times import Rates
 from vramlab.programs.pipeline_schedules import PipelineSchedule
+from vramlab_course.lessons.l22_pipeline_parallel.schedules import ScheduleRun, bubble, work_of
 from vramlab_course.plots import style
+from vramlab_course.plots.durations import short_time, unit_of
 from vramlab_course.plots.lanes import Lanes, Span, draw_lanes
 from vramlab_course.plots.picture import Picture
+from vramlab_course.plots.steps import merged, spans_of
 from vramlab_course.plots.style import Look
 
 _WAITS = "bubble: waits"
@@ -101,3 +106,50 @@ def _in_flight(
     times = sorted({0, *changes})
     levels = accumulate(changes[time] for time in times)
     return [(time, level * micro_batch_bytes) for time, level in zip(times, levels, strict=True)]
+
+
+_KINDS = {"F": "forward", "B": "backward", "I": "backward, inputs", "W": "backward, weights"}
+
+
+def draw_schedule(run: ScheduleRun, rates: Rates, *, until_s: float = 0.0) -> Picture:
+    """Draw a step that has run on all ranks, in time, and below it what each rank allocates.
+
+    The numbers in the boxes are those of micro-batches; those of a rank's second stage have a
+    stroke.
+
+    Args:
+        run: of a schedule.
+        rates: how fast GPUs compute and send.
+        until_s: where the axis of time ends at least, for pictures that are to be compared.
+    """
+    ranks = run.in_time(rates)
+    end_s = max(rank.end_s for rank in ranks)
+    unit_s, unit = unit_of(end_s)
+    spans = [Span(f"rank {number}", _WAITS, "", 0, end_s / unit_s) for number in range(len(ranks))]
+    for number, rank in enumerate(ranks):
+        of_rank = spans_of(rank, f"rank {number}", links=False)
+        spans += [
+            replace(span, start=span.start / unit_s, end=span.end / unit_s)
+            for span in merged(_work_spans(of_rank, len(ranks)))
+        ]
+    return draw_lanes(
+        Lanes(
+            title=f"{run.name}: ranks wait {bubble(ranks):.1%} of {short_time(end_s)}",
+            time=f"{unit}. Assumed of {rates}",
+            spans=spans,
+            curves={
+                f"rank {number}": [(moment / unit_s, size) for moment, size in rank.held()]
+                for number, rank in enumerate(ranks)
+            },
+            looks=LOOKS,
+            until=until_s / unit_s,
+        )
+    )
+
+
+def _work_spans(spans: Iterator[Span], ranks: int) -> Iterator[Span]:
+    for span in spans:
+        if (work := work_of(span.label)) is not None:
+            stage, kind, micro_batch = work
+            label = str(micro_batch) + "'" * (stage >= ranks)
+            yield replace(span, kind=_KINDS[kind], label=label)
