@@ -12,7 +12,8 @@ SMALL = {"batch": 64, "width": 256, "depth": 2, "optimizer": "SGD", "steps": 1, 
 
 
 def test_parameters_and_states_are_what_the_formula_says() -> None:
-    table = training_step_explorer.view(**SMALL | {"optimizer": "Adam"}).tables[0]  # type: ignore[arg-type]
+    # Two steps: from PyTorch 2.15 on the workspace of a product makes the first peak before Adam's.
+    table = training_step_explorer.view(**SMALL | {"optimizer": "Adam", "steps": 2}).tables[0]  # type: ignore[arg-type]
     sizes = {row[0]: row[1].split("\n")[1] for row in table.rows}
     # two layers of 256 * 256 weights and 256 biases, 4 B each: 2 * 263168 = 526336 B
     assert sizes["parameters"] == "526,336 B"
