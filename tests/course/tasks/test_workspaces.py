@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.torch_version import TorchVersion
 
 import vramlab
 from vramlab_course.tasks.workspaces import take_workspaces
@@ -11,9 +12,11 @@ from vramlab_course.tasks.workspaces import take_workspaces
 def test_both_threads_have_theirs() -> None:
     with vramlab.VirtualGPU("T4"):
         take_workspaces()
-        assert torch.cuda.memory_allocated() == 2 * 8_519_680  # forward's and backward's
+        # Forward's and backward's; PyTorch 2.15 frees them with each product.
+        kept = 0 if torch.__version__ >= TorchVersion("2.15") else 2
+        assert torch.cuda.memory_allocated() == kept * 8_519_680
         x = torch.ones(8, 8, device="cuda", requires_grad=True)
         (x @ x).sum().backward()
         # x and its gradient are left.
-        assert torch.cuda.memory_allocated() == 2 * 8_519_680 + 2 * 512
+        assert torch.cuda.memory_allocated() == kept * 8_519_680 + 2 * 512
         del x

@@ -283,8 +283,8 @@ PRODUCTS: Mapping[str, Formula] = {
     ),
     **dict.fromkeys(
         words(
-            "_addmm_activation _sparse_addmm addbmm addmm addmv baddbmm sparse_sampled_addmm "
-            "sspaddmm"
+            "_addmm_activation _scaled_addmm _sparse_addmm addbmm addmm addmv baddbmm "
+            "sparse_sampled_addmm sspaddmm"
         ),
         _of_operands(1),
     ),
@@ -362,6 +362,7 @@ PRODUCTS: Mapping[str, Formula] = {
     **dict.fromkeys(
         words(
             "_cudnn_attention_backward _cudnn_attention_forward "
+            "_cudnn_attention_forward_no_dropout_inplace "
             "_flash_attention_forward_no_dropout_inplace"
         ),
         _by_sizes,
@@ -402,8 +403,8 @@ PRODUCTS: Mapping[str, Formula] = {
             "_linalg_solve_ex _linalg_svd cholesky cholesky_inverse cholesky_solve geqrf "
             "linalg_cholesky_ex linalg_eig linalg_eigvals linalg_householder_product linalg_inv_ex "
             "linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex "
-            "linalg_lu_solve linalg_matrix_exp linalg_pinv linalg_qr linalg_solve_triangular ormqr "
-            "triangular_solve"
+            "linalg_lu_solve linalg_matrix_exp linalg_matrix_sqrth linalg_pinv linalg_polar "
+            "linalg_qr linalg_solve_triangular ormqr triangular_solve"
         ),
         _of_matrices,
     ),
@@ -460,8 +461,8 @@ LINEAR = words(
     "_nested_tensor_size _nested_tensor_softmax_with_shape _nested_tensor_storage_offsets "
     "_nested_tensor_strides _new_zeros_with_same_feature_meta _nnz _pack_padded_sequence "
     "_padded_dense_to_jagged_forward _philox_key_fold_in _philox_key_split _philox_normal "
-    "_philox_uniform _pin_memory _prelu_kernel _prelu_kernel_backward _print _reshape_copy "
-    "_resize_output _safe_softmax _sample_dirichlet _segment_reduce_backward _softmax "
+    "_philox_randint _philox_uniform _pin_memory _prelu_kernel _prelu_kernel_backward _print "
+    "_reshape_copy _resize_output _safe_softmax _sample_dirichlet _segment_reduce_backward _softmax "
     "_softmax_backward_data _sparse_compressed_tensor_with_dims _sparse_coo_tensor_with_dims "
     "_sparse_coo_tensor_with_dims_and_tensors _sparse_csr_prod _sparse_csr_sum "
     "_sparse_log_softmax _sparse_log_softmax_backward_data _sparse_mask_projection "
@@ -534,7 +535,8 @@ LINEAR = words(
     "replication_pad2d_backward replication_pad3d replication_pad3d_backward resize resize_as "
     "resize_as_sparse roll rot90 rrelu_with_noise rrelu_with_noise_backward "
     "rrelu_with_noise_functional rsub scalar_tensor scatter scatter_add scatter_reduce "
-    "searchsorted segment_reduce select_backward select_scatter set slice_backward "
+    "searchsorted segment_reduce select_backward select_scatter set shallow_copy_data "
+    "slice_backward "
     "smooth_l1_loss smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward "
     "softmax softplus softplus_backward softshrink softshrink_backward sort "
     "sparse_compressed_tensor sparse_coo_tensor sparse_dim sparse_mask sparse_resize "
