@@ -560,7 +560,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="a part of the names of the engines' entries")
     parser.add_argument("--operators", default="", help="regular expression of operators' names")
     parser.add_argument("--tests", default=" ".join(PORTABLE_TESTS), help="arguments of pytest")
-    parser.add_argument("--out", type=Path, help="the report (default: docs/torch-X.Y.md)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="the report (default: docs/torch-X.Y.md; report.md beside the logs if it exists)",
+    )
     wanted = parser.parse_args(arguments)
     try:
         version, site = wanted.version, None
@@ -585,6 +589,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ground.work.mkdir(parents=True, exist_ok=True)
     minor = torch_versions.text(torch_versions.parse(version) or (0, 0))
     out = wanted.out or ROOT / "docs" / f"torch-{minor}.md"
+    if wanted.out is None and out.exists():  # its list may be ticked off by now
+        out = ground.work / "report.md"
     return run_steps(ground, wanted.steps, out)
 
 
