@@ -55,14 +55,6 @@ def strange(request: pytest.FixtureRequest) -> Any:
     return STRANGE[request.param]
 
 
-def test_what_cannot_say_is_no_terminal(strange: Any) -> None:
-    assert not streams.is_terminal(strange)
-
-
-def test_what_cannot_be_flushed_is_not(strange: Any) -> None:
-    streams.flush(strange)
-
-
 @pytest.mark.parametrize("useless", USELESS.values(), ids=USELESS)
 def test_the_first_stream_that_takes_it_gets_it(useless: Any) -> None:
     logger = Logger()
@@ -86,11 +78,6 @@ def test_a_reader_who_has_gone_is_told_of() -> None:
         streams.flush(Broken())
     with pytest.raises(BrokenPipeError):
         streams.write("words", Broken(), Logger())
-
-
-def test_what_stands_in_for_stderr_is_used_itself(strange: Any) -> None:
-    with streams.lasting(strange) as stream:
-        assert stream is strange
 
 
 def test_progress_is_left_out_where_nobody_would_see_it(
@@ -120,14 +107,6 @@ def test_progress_ends_in_peace_on_a_terminal_that_goes_away(
     monkeypatch.setattr(progress, "SECONDS_BEFORE", 0.0)
     with working("simulating", Terminal()):
         assert asked.wait(timeout=60)
-
-
-def test_lines_that_stay_reach_what_has_no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    logger = Logger()
-    monkeypatch.setattr(sys, "stdout", logger)
-    with working("checking", io.StringIO()) as step:
-        step.say("right")
-    assert logger.text == "right\n"
 
 
 @pytest.mark.parametrize("name", ["none", "logger"])

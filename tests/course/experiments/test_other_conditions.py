@@ -68,21 +68,10 @@ def test_other_gpus_do_not_give_the_documents_summary() -> None:
     assert freed.note.endswith("here it is PyTorch 1.13, and 2560 B")
 
 
-def test_another_program_does_not_give_the_documents_summary_either() -> None:
-    outcome = run_on("V100-16GB", "fp16-linear-memory-summary", "1.13", applications=3)
-    peak = outcome.finding("fp16-linear-memory-summary", "Allocated memory, all, Peak Usage")
-    assert (peak.measured, peak.verdict) == (106_497 + 20 * 1024, FigureVerdict.UNEXPLAINED)
-
-
 def test_with_several_layers_adamws_loop_holds_three() -> None:
     outcome = run_on("A100-40GB", "optimizer-step-peak", widths=(1024, 1024, 1024))
     extra = {finding.part: finding.measured for finding in outcome.findings}
     assert extra == {"loop": 3.0, "foreach": 2.0, "fused": 0.0}
-
-
-def test_torchinfo_for_one_application_is_the_documents() -> None:
-    outcome = run_on("V100-16GB", "fp16-linear-torchinfo", applications=1)
-    assert {finding.verdict for finding in outcome.findings} == {FigureVerdict.EQUAL}
 
 
 def test_the_oom_needs_a_gpu_that_is_large_enough() -> None:
@@ -117,8 +106,3 @@ def test_without_a_gpu_it_says_what_to_do() -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(RuntimeError, match=r"none is attached: call vramlab.attach\(\)"):
         experiments.run("three-linear")
-
-
-def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(KeyError, match="no experiment 'four-linear'; there are: cuda-context,"):
-        experiments.run("four-linear")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from vramlab import VirtualGPU
 from vramlab_course.lessons.l13_gradient_accumulation.document_loops import (
     LOOPS,
-    gradient_of,
     run_loop,
     small_data,
     small_model,
@@ -73,27 +71,3 @@ def test_002_divides_an_incomplete_window_by_too_much() -> None:
 
 def test_002_before_trains_on_the_last_batch_only() -> None:
     assert run_loop(LOOPS["002 before"], small_data(4)).weights == ((0.0, 0.0, 0.0, 1.0),)
-
-
-def test_the_table_says_what_happened() -> None:
-    text = str(run_loop(with_names_mended("003"), small_data(5)).table("003"))
-    assert "step 1" in text
-    assert text.count("1.25") == 4
-    assert "Gradients are left over at the end." in text
-    text = str(run_loop(LOOPS["003"], small_data(4)).table("003"))
-    assert "The optimizer was never asked to step.\nNameError: name 'imgaes'" in text
-
-
-def test_what_is_no_sum_of_the_batches_is_refused() -> None:
-    source = "for p in model.parameters():\n    p.grad = torch.ones_like(p)\noptimizer.step()\n"
-    with pytest.raises(ValueError, match="no sum of the batches' own gradients"):
-        run_loop(source, small_data(2))
-
-
-def test_models_and_data_are_the_same_for_the_same_seed() -> None:
-    assert torch.equal(
-        gradient_of(small_model()).cpu(), torch.zeros(16 * 32 + 32 + 32 * 4 + 4).double()
-    )
-    one, other = small_model(seed=1), small_model(seed=1)
-    assert all(map(torch.equal, one.parameters(), other.parameters()))
-    assert torch.equal(small_data(2, seed=3)[1][0], small_data(2, seed=3)[1][0])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -96,14 +94,3 @@ def test_masters_are_twelve_bytes_a_parameter() -> None:
     model.weight.grad = torch.zeros_like(model.weight)
     optimizer.step()
     assert torch.cuda.memory_allocated() - before_bytes == (2 + 12) * 1024**2
-
-
-def test_a_real_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Imported by name: the package gives the function of the same name.
-    module = importlib.import_module("vramlab.programs.alone")
-    monkeypatch.setattr(module, "attached", lambda: SimpleNamespace(virtual=False))
-    with (
-        pytest.raises(RuntimeError, match="is there on a virtual GPU only"),
-        experiment.rank_alone(0, 8),
-    ):
-        pass

@@ -119,11 +119,3 @@ def test_a_chain_that_is_cut_by_hand() -> None:
         pipeline.stage(rank).peak_bytes for rank in range(2)
     ]
     assert even_stages(2, 64, 2) == cut((64, 64, 64), (1, 1))
-
-
-def test_what_cannot_be_run_says_why() -> None:
-    with VirtualGPU("T4", torch_version=RULES):
-        with pytest.raises(RuntimeError, match="4 GPUs are needed, and 1 are there"):
-            experiments.run("model-parallel")
-        with pytest.raises(ValueError, match="100 rows cannot be cut into 8 equal micro-batches"):
-            experiments.run("pipeline-stages", batch=100)

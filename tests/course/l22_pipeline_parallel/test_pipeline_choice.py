@@ -5,14 +5,10 @@ from __future__ import annotations
 from itertools import combinations, pairwise, product
 from typing import Any
 
-import pytest
-
 from vramlab.cuda_rules.cublas import BEFORE_HOPPER_BYTES
-from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.lessons.l22_pipeline_parallel.formulas import Pipeline, cut
 from vramlab_course.lessons.l22_pipeline_parallel.tasks import (
     BATCH,
-    CHOOSE,
     GOOD,
     LIMIT_BYTES,
     MICRO_BATCHES,
@@ -58,14 +54,3 @@ def test_no_choice_that_fits_waits_less() -> None:
         )
         peak_bytes = max(pipeline.stage(rank).peak_bytes for rank in range(RANKS))
         assert peak_bytes + 2 * BEFORE_HOPPER_BYTES > LIMIT_BYTES
-
-
-def test_what_is_no_choice_says_so() -> None:
-    for answer, message in (
-        (3, "It has to be a dict with the keys schedule, micro_batches, layers"),
-        ({**GOOD, "schedule": "zero bubble"}, "it can be 'GPipe' or '1F1B'"),
-        ({**GOOD, "micro_batches": 64}, "it can be 8, 16, 32"),
-        ({**GOOD, "layers": [24, 1]}, "4 numbers, each 1 at least, that add up to 25"),
-    ):
-        with pytest.raises(NotFixed, match=message):
-            CHOOSE.trial(answer)

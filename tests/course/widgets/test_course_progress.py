@@ -121,12 +121,6 @@ def test_a_solved_task_is_noted_once_and_predictions_stay(record: PredictionReco
     assert len(record.solved_tasks()) == 1
 
 
-def test_a_broken_file_is_set_aside_and_told(record: PredictionRecord) -> None:
-    record.path.write_text('{"format": 1, "predictions": [], "tasks": [{}]}')
-    assert record.add_solved(STEM, "block_bytes").startswith("Your record was broken: it is kept")
-    assert len(record.solved_tasks()) == 1
-
-
 def test_check_notes_what_a_person_has_solved(
     record: PredictionRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,9 +23,3 @@ def test_copies_between_gpus_by_link(values: bool) -> None:
             torch.zeros(3).to("cuda:1")
         del x, y
     assert links.bytes_by_link == {(0, 1): 2 * 4000, (0, 2): 2000}
-
-
-def test_nothing_goes_anywhere_on_one_gpu() -> None:
-    with VirtualGPU("T4"), record_links() as links:
-        torch.zeros(3).to("cuda").to("cuda:0").half()
-    assert links.bytes_by_link == {}

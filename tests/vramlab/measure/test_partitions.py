@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from vramlab import VirtualGPU
 from vramlab.measure.partitions import Partition, kept_for_backward
 
 
@@ -25,12 +24,3 @@ def cosines(x: Tensor) -> Tensor:
 def test_element_wise_ops_are_computed_anew(partition: Partition, tensors: int) -> None:
     x = torch.zeros(1000, requires_grad=True)
     assert kept_for_backward(cosines, x, partition=partition) == tensors * 4000
-
-
-def test_an_attached_gpu_takes_no_part() -> None:
-    with VirtualGPU("T4"):
-        x = torch.zeros(1000, requires_grad=True)
-        assert kept_for_backward(cosines, x, partition="min-cut") == 0
-        assert torch.cuda.memory_allocated() == 0
-        with pytest.raises(ValueError, match="traces on the host: give it tensors on the CPU"):
-            kept_for_backward(cosines, x.to("cuda"))
