@@ -254,13 +254,15 @@ class Run:
         if not self.limits_bytes:
             return ""
         most_bytes = min(self.limit_bytes, self.most_allocated_bytes or self.limit_bytes)
-        peak, limit = map(format_bytes, (self.peak_bytes, most_bytes))
+        peak, limit, ours, best = map(
+            format_bytes,
+            (self.peak_bytes, most_bytes, self.our_peak_bytes, self.best_peak_bytes),
+        )
         if not self.our_peak_bytes:
             return f"peak {peak}, limit {limit}"
-        known = f", ours {format_bytes(self.our_peak_bytes)}"
-        if self.best_peak_bytes:
-            known += f", best known {format_bytes(self.best_peak_bytes)}"
-        return f"peak {peak}, limit {limit}{known}"
+        if not self.best_peak_bytes:
+            return f"peak {peak}, limit {limit}, ours {ours}"
+        return f"peak {peak}, limit {limit}, ours {ours}, best known {best}"
 
 
 def room(room_bytes: int) -> Callable[[Run], Sequence[int]]:
