@@ -76,8 +76,8 @@ def test_a_picture_marks_the_end_of_the_last_step_that_is_allowed() -> None:
     trial = build()
     run = trial.watch(lambda x: (x * 2).add_(0.5).add_(0.5), {})
     # x * 2 is taken and computed in ticks 0 and 1, add_ in tick 2: of the third operator, none.
-    assert trial.picture("f", run).target_end == 3
-    assert trial.picture("f", trial.watch(_in_place, {})).target_end is None
+    assert trial.picture("f", run).target.end == 3
+    assert trial.picture("f", trial.watch(_in_place, {})).target.end is None
 
 
 def test_above_the_target_in_bytes_the_largest_blocks_are_named() -> None:

@@ -80,14 +80,26 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     # Names.
     (
         {"precision": "float8"},
-        "invalid precision 'float8': use one of float32, autocast bfloat16, ",
+        "invalid precision 'float8': use one of 'float32', 'autocast bfloat16', ",
     ),
-    ({"optimizer": "lion"}, "invalid optimizer 'lion': use one of sgd, sgd with momentum, adamw"),
-    ({"implementation": "C"}, "invalid implementation 'C': use one of loop, foreach, fused"),
-    ({"attention": "none"}, "invalid attention 'none': use one of eager, math, efficient, flash"),
-    ({"checkpointing": "half"}, "invalid checkpointing 'half': use one of none, selective, full"),
-    ({"offload": "all"}, "invalid offload 'all': use one of nothing, optimizer, activations, both"),
-    ({"schedule": "DualPipe"}, "invalid schedule 'DualPipe': use one of GPipe, 1F1B"),
+    (
+        {"optimizer": "lion"},
+        "invalid optimizer 'lion': use one of 'sgd', 'sgd with momentum', 'adamw'",
+    ),
+    ({"implementation": "C"}, "invalid implementation 'C': use one of 'loop', 'foreach', 'fused'"),
+    (
+        {"attention": "none"},
+        "invalid attention 'none': use one of 'eager', 'math', 'efficient', 'flash'",
+    ),
+    (
+        {"checkpointing": "half"},
+        "invalid checkpointing 'half': use one of 'none', 'selective', 'full'",
+    ),
+    (
+        {"offload": "all"},
+        "invalid offload 'all': use one of 'nothing', 'optimizer', 'activations', 'both'",
+    ),
+    ({"schedule": "DualPipe"}, "invalid schedule 'DualPipe': use one of 'GPipe', '1F1B'"),
     ({"zero": 4}, "invalid zero 4: use one of 0, 1, 2, 3"),
     # Numbers.
     ({"batch": 0}, "invalid batch 0: use at least 1"),
