@@ -13,6 +13,7 @@ contributors made for SDPA; the heads are said in huggingface/transformers#28802
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -21,6 +22,13 @@ import transformers as of_hugging_face
 transformers: Any = of_hugging_face  # whose types differ from version to version
 _DEVICE = "cuda"
 _NEW_TOKENS = 100
+
+
+def _no_init_weights() -> AbstractContextManager[None]:
+    """Transformers' own, which version 5 moved."""
+    module = getattr(transformers, "initialization", transformers.modeling_utils)
+    leaving: AbstractContextManager[None] = module.no_init_weights()
+    return leaving
 
 
 def made_on_gpu(
@@ -40,7 +48,7 @@ def made_on_gpu(
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        with torch.device(via), transformers.modeling_utils.no_init_weights():
+        with torch.device(via), _no_init_weights():
             model = model_class(config)
             model.tie_weights()
         return model.to(_DEVICE)
