@@ -25,6 +25,7 @@ from vramlab.errors import UnknownGPUError
 from vramlab.gpu_figures import with_figures
 from vramlab.gpu_model import GPUModel, HistoricalContext, link_bytes_per_s
 from vramlab.gpu_table import GPUTable, Slice, sliced
+from vramlab.units import short_size
 
 __all__ = [
     "GPUModel",
@@ -50,6 +51,8 @@ _SERIES = re.compile(r"^(rtx|gtx)(?=.*\d)")
 _PROFILE = re.compile(
     r"^(?P<gpu>.+?)[\s_-]+(?:mig[\s_-]+)?(?P<profile>\d+g\.\d+gb)(?:[+-]\w+)*$", re.I
 )
+_ONLY_G = re.compile(r"(\b\d+)g\b")
+_SAME = {"mobile": "laptop", "notebook": "laptop"}
 _NOMINAL_SIZE = re.compile(r"(?:\b|_)(\d+)\s*gi?b?(?:\b|_)", re.I)
 _MODEL_NUMBER = re.compile(r"\d{2,}")
 _MOST_NAMED = 8
@@ -97,7 +100,7 @@ def split(text: str) -> list[str]:
 def find(name: str) -> GPUModel:
     """Find a GPU by its name, an alias or its product name.
 
-    Case, spaces, punctuation and words such as NVIDIA, GeForce and Tesla make no difference; nor do
+    Case, punctuation, order and words such as NVIDIA, GeForce and Tesla make no difference; nor do
     `RTX` and `GTX`, or the size of the memory, where the rest says enough. A name that fits several
     GPUs, such as `A100`, is refused: which one is meant changes every answer.
 
@@ -150,11 +153,20 @@ def _find(name: str) -> GPUModel:
     key = _key(name)
     if key in by_key:
         return _table().model(by_key[key])
+    if (found := _by_sorted_parts().get(_sorted_parts(name))) is not None:
+        return _table().model(found)
     size = _NOMINAL_SIZE.search(name)
     if size is not None:
         shorter = _key(f"{name[: size.start()]} {name[size.end() :]}")
-        if shorter in by_key and _is_sold_as(gpu := _table().model(by_key[shorter]), int(size[1])):
-            return gpu
+        if shorter in by_key:
+            gpu = _table().model(by_key[shorter])
+            if _is_sold_as(gpu, int(size[1])):
+                return gpu
+            raise UnknownGPUError(
+                f"No GPU named {name!r} in the catalogue. {gpu.name} has "
+                f"{short_size(gpu.total_bytes)}; for another size, write "
+                f"'{gpu.name},memory={size[1]}GiB'."
+            )
     raise UnknownGPUError(_explain_unknown(name))
 
 
@@ -203,8 +215,13 @@ def _distinct(items: Iterable[str]) -> list[str]:
 
 def _parts(name: str) -> str:
     """Take letters and numbers apart: `A100` is in ` a 100 40 gb `, and not in ` rtx a 1000 `."""
-    parts = re.findall(r"[a-z]+|\d+", name.lower())
-    return f" {' '.join(part for part in parts if part not in _MARKETING)} "
+    parts = re.findall(r"[a-z]+|\d+", _ONLY_G.sub(r"\1gb", name.lower()))
+    return f" {' '.join(_SAME.get(part, part) for part in parts if part not in _MARKETING)} "
+
+
+def _sorted_parts(name: str) -> tuple[str, ...]:
+    """Return the parts without their order: `3080 16GB laptop` is `3080 laptop 16GB`."""
+    return tuple(sorted(_parts(name).split()))
 
 
 def _key(name: str) -> str:
@@ -229,6 +246,19 @@ def _by_key() -> dict[str, str]:
             keys.setdefault(key, *found)
     short = {_SERIES.sub("", key): name for key, name in keys.items()}
     return {**short, **keys}
+
+
+@functools.cache
+def _by_sorted_parts() -> dict[tuple[str, ...], str | None]:
+    """Map the sorted parts of all keys' spellings to names; None: they fit several GPUs."""
+    found: dict[tuple[str, ...], str | None] = {}
+    by_key = _by_key()
+    for spelling, _ in _spellings():
+        name = by_key.get(_key(spelling))
+        parts = _sorted_parts(spelling)
+        for written in {parts, tuple(part for part in parts if part not in ("gtx", "rtx"))}:
+            found[written] = name if found.setdefault(written, name) == name else None
+    return found
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from vramlab.gpu_table import FIGURES
 from vramlab.units import parse_bytes, short_size
 
 _UNITS = ("_bytes_per_s", "_flops_per_s", "_per_s", "_bytes", "_khz", "_bits")
-_SHORT = {"memory": "total_bytes", "sms": "multiprocessors"}
+_SHORT = {"memory": "total_bytes", "sms": "multiprocessors", "capability": "compute_capability"}
 _CAN_LACK = {
     "tf32_tensor_flops_per_s",
     "fp16_tensor_flops_per_s",

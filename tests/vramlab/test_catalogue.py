@@ -42,6 +42,10 @@ SHARES_MEMORY = ("GB10", "Jetson-")  # the GPU uses the system's memory
         ("H100 NVL", "H100-NVL"),
         ("NVIDIA GH200 480GB", "GH200"),
         ("NVIDIA B300 SXM6 AC", "B300"),
+        ("V100S", "V100S-PCIE-32GB"),
+        ("a100 40g", "A100-40GB"),
+        ("3080 Laptop 16GB", "RTX-3080-16GB-Laptop"),
+        ("2080 super mobile", "RTX-2080-SUPER-Laptop"),
     ],
 )
 def test_find_takes_the_names_people_use(typed: str, name: str) -> None:
@@ -76,11 +80,19 @@ def test_every_name_of_a_gpu_finds_that_gpu(gpu: catalogue.GPUModel) -> None:
         ("A100", "A100-40GB, A100-80GB, A100-PCIE-40GB or A100-PCIE-80GB"),
         ("RTX 4060 Ti", "RTX-4060-Ti-8GB or RTX-4060-Ti-16GB"),
         ("NVIDIA GeForce RTX 4060 Ti", "RTX-4060-Ti-8GB or RTX-4060-Ti-16GB"),
+        ("3080 mobile", "RTX-3080-8GB-Laptop or RTX-3080-16GB-Laptop"),
     ],
 )
 def test_a_name_of_several_gpus_asks_which(typed: str, could_be: str) -> None:
     with pytest.raises(UnknownGPUError, match=rf"Did you mean {could_be}\?"):
         catalogue.find(typed)
+
+
+def test_another_size_of_a_known_gpu_is_a_figure_to_change() -> None:
+    with pytest.raises(UnknownGPUError) as caught:
+        catalogue.find("RTX 4090 48GB")
+    (written,) = re.findall("'(RTX-4090,.+)'", str(caught.value))
+    assert catalogue.find(written).total_bytes == 48 * GIB
 
 
 def test_an_unknown_name_says_where_the_known_ones_are() -> None:
