@@ -367,6 +367,9 @@ MOST = Diagnose(
 # moe: a layer in which every expert computes for every token
 
 TOKENS, WIDTH, INNER = 1024, 64, 256
+CROWDED = 6
+"""The expert that twice as many tokens choose as others; hardly any choose those before it."""
+
 MOST_FLOPS = 2
 """Times those that are needed: room for what is filled up, or computed again in backward."""
 
@@ -374,7 +377,12 @@ MOST_FLOPS = 2
 def _layer(run: Run, experts: int, top_k: int) -> tuple[Any, ...]:
     torch.manual_seed(26)
     x = (numbered_batch(3, TOKENS, WIDTH) - 0.5).requires_grad_()
-    scores = torch.rand(TOKENS, experts, device="cuda").softmax(-1).requires_grad_()
+    liked = torch.rand(TOKENS, experts, device="cuda")
+    liked[:, CROWDED] += 0.2
+    liked[:, :CROWDED] -= 10
+    for few in range(CROWDED):  # so many tokens choose this expert: none, one, two, ...
+        liked[100 * few : 100 * few + few, few] += 20
+    scores = liked.softmax(-1).requires_grad_()
     up = (torch.randn(experts, INNER, WIDTH, device="cuda") / 8).requires_grad_()
     down = (torch.randn(experts, WIDTH, INNER, device="cuda") / 16).requires_grad_()
     return x, scores, up, down, top_k

@@ -474,7 +474,9 @@ TEST = Fix(
         {"added": added, "rows": 4096} for added in ("none", "checks", "masks", "errors")
     ),
     hidden=lambda random: [
-        {"added": added, "rows": 1024 * random.randrange(2, 9)} for added in _ABOUT
+        # A test that tolerates a single number misses the point: that counts twice.
+        {"added": added, "rows": 1024 * random.randrange(2, 9)}
+        for added in (*_ABOUT, "losses")
     ],
     trial=Repair(
         gpu=T4,
