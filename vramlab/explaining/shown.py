@@ -227,7 +227,8 @@ def _settings(gpu: GPUExplanation) -> Iterator[str | Table]:
     columns["peak reserved"] = [f"{each.reserved_bytes / unit:.2f}" for each in gpu.outcomes]
     legend = ["peak reserved: on a GPU with unlimited memory"]
     if all(each.smallest_bytes is not None for each in gpu.outcomes):
-        legend.append("least memory: smallest GPU memory that is enough")
+        until = " up to the request that failed" if gpu.failed_line else ""
+        legend.append(f"least memory: smallest GPU memory that is enough{until}")
         columns["least memory"] = [
             f"{(each.smallest_bytes or 0) / unit:.2f}" for each in gpu.outcomes
         ]
@@ -294,9 +295,11 @@ def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
         least = _best(searched)
         fitting = _smallest_gpu(least.smallest_bytes or 0)
         if fitting and (gpu.failed_line or gpu.peak_reserved_bytes >= _ANY_GPU_BYTES):
+            enough = "passes this request" if gpu.failed_line else "has enough memory"
             yield (
-                f"the smallest common GPU with enough memory is {fitting} "
+                f"the smallest common GPU that {enough} is {fitting} "
                 f"({_gib(least.smallest_bytes or 0)} with {least.settings or 'the defaults'})"
+                + ("; what comes after it may need more" if gpu.failed_line else "")
             )
 
 
@@ -342,6 +345,14 @@ def _smallest_gpu(needed_bytes: int) -> str:
 
 
 def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
+    if gpu.failed_line and gpu.capacity_bytes is not None:
+        room_bytes = gpu.capacity_bytes - gpu.request_bytes
+        for remedy in gpu.remedies:
+            if remedy.peak_bytes <= room_bytes:
+                yield (
+                    f"{remedy.change}: leaves {_gib(room_bytes - remedy.peak_bytes)} free after "
+                    "this request"
+                )
     recorded = gpu.outcomes[0].smallest_bytes if gpu.outcomes else None
     if gpu.without_largest_bytes is None or recorded is None:
         return

@@ -155,6 +155,18 @@ class Reporter:
         if self._try_allocator:
             text = "\n\n".join(self._settings_text(tried))
             streams.write(f"\n{text}\n", self._stream, sys.stderr, sys.__stderr__)
+        if summary.ended_out_of_memory and not summary.rank:
+            text = "\n".join(self._next_commands())
+            streams.write(f"\n{text}\n", self._stream, sys.stderr, sys.__stderr__)
+
+    def _next_commands(self) -> Iterator[str]:
+        """Name the commands that find out what would help."""
+        yield "To find out what would help:"
+        path = self._files.snapshot or "snapshot.pickle"
+        if not self._files.snapshot:
+            yield f"  vramlab run --gpu {self._engine.gpu} --snapshot {path} {self._command}"
+        yield f"  vramlab explain {path}   # tries changes to the program and the allocator"
+        yield f"  vramlab run --gpu all {self._command}   # which GPUs are enough"
 
     def _tried_settings(self) -> dict[int, list[Trial] | str]:
         """Replay the run of each GPU that was used under other allocator settings, by index."""

@@ -211,6 +211,10 @@ def test_out_of_memory_is_the_one_that_the_user_would_have_met(
     assert "train_mlp.py:16 Network.forward: hidden = torch.relu(self.first(x))" in run.err
     assert "OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has" in run.err
     assert "vramlab/gpu" not in run.err  # the traceback is the one of a real GPU
+    commands = [line.split() for line in run.err.splitlines() if line.startswith("  vramlab ")]
+    assert commands[0][:6] == ["vramlab", "run", "--gpu", "T4", "--snapshot", "snapshot.pickle"]
+    assert commands[0][-2:] == ["--width", "16384"]  # the program's own words
+    assert commands[1][:3] == ["vramlab", "explain", "snapshot.pickle"]
     assert run.report["fits"] is False
     (failed,) = run.report["out_of_memory"]
     assert (failed["count"], failed["segment_bytes"], failed["in_backward"]) == (1, 4 << 30, True)

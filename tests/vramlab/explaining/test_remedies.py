@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
+from vramlab.errors import OutOfDeviceMemory
 from vramlab.explaining.explanation import explain_snapshot
 from vramlab.explaining.layout import segments_at
 from vramlab.explaining.remedies import Remedy, remedies
@@ -61,6 +63,20 @@ def test_checkpointing_keeps_one_layer() -> None:
     # The peak is 4 * 30 + 2; with one layer at a time, 30 + 2 remain.
     change = "activation checkpointing, one of 4 layers at a time"
     assert remedy == Remedy(change, 3 * 30 * MIB, 32 * MIB)
+
+
+def test_advice_names_the_changes_after_which_the_failed_request_succeeds() -> None:
+    def program(allocator: CachingAllocator) -> None:
+        for _ in range(9):
+            allocator.malloc(100 * MIB, context=stack(1))
+        with suppress(OutOfDeviceMemory):
+            allocator.malloc(300 * MIB, context=stack(2))
+
+    report = str(explain_snapshot(recorded(program), "snapshot.pickle"))
+    advice = report[report.index("What would help") :]
+    # Without any activation 1,024 - 300 MiB are left; with one layer's, 100 MiB less.
+    assert "torch.no_grad(), if no backward pass follows: leaves 0.71 GiB free" in advice
+    assert "one of 9 layers at a time, if a backward pass follows: leaves 0.61 GiB free" in advice
 
 
 def test_the_old_value_of_a_rebound_name_may_go_first() -> None:
