@@ -9,8 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from math import inf
 
 from vramlab.explaining.categories import (
     Category,
@@ -28,6 +29,8 @@ _LOSSES = ("cross_entropy", "log_softmax", "nll_loss")
 _IN_PLACE = ("relu", "leaky_relu", "elu", "silu", "hardtanh", "relu6", "hardswish", "dropout")
 """Functions of torch.nn.functional with an argument `inplace`."""
 _CHUNKS = 8
+_LAST_TOKEN = 0.02
+"""Fraction of the logits that the last token is at most."""
 _WORTH_NAMING = 0.02
 """Fraction of what is allocated at the moment."""
 _TOO_SMALL = 1e-5
@@ -41,7 +44,8 @@ class Remedy:
     Attributes:
         change: what to do, and where.
         freed_bytes: less allocated at the moment that is explained.
-        peak_bytes: the highest allocated memory that remains, up to the failure if there is one.
+        peak_bytes: the highest allocated memory that remains; if there is a failure, up to it and
+            with the request that failed.
     """
 
     change: str
@@ -52,6 +56,7 @@ class Remedy:
 def remedies(gpu: GPUTrace) -> list[Remedy]:
     """Try each change that fits a trace, and list those that lower the peak, the best first."""
     phases, end = Phases.of(gpu), len(gpu.events) + 1
+    gpu = _with_failed_request(gpu)
     by_category: dict[Category, list[Life]] = defaultdict(list)
     # Half of a trace's blocks are tiny; to classify a million of them takes half a minute.
     least_bytes = gpu.allocated_bytes[gpu.moment] * _TOO_SMALL
@@ -86,7 +91,8 @@ def _changes(
             change += "" if has_backward else ", if a backward pass follows"
             yield change, list(_beyond_one_layer(activations, layers, gpu.moment, end))
         if not has_backward:
-            yield "torch.no_grad(), if no backward pass follows", _whole_of(activations, end)
+            no_longer_needed = _no_longer_needed(activations, end)
+            yield "torch.no_grad(), if no backward pass follows", no_longer_needed
     states = _whole_of(lives[Category.STATES], end)
     quarters = [(start, stop, size * 3 // 4) for start, stop, size in states]
     yield "an optimizer with 8-bit states, if they are float32", quarters
@@ -97,9 +103,9 @@ def _changes(
     if losses:
         parts = [
             (start, stop, size * (_CHUNKS - 1) // _CHUNKS)
-            for start, stop, size in _whole_of(losses, end)
+            for start, stop, size in _whole_of(_with_logits(losses, large), end)
         ]
-        yield f"the loss at {_line_of_most(losses)} in {_CHUNKS} chunks", parts
+        yield f"the loss at {_line_of_most(losses)} and its logits in {_CHUNKS} chunks", parts
     scores = [life for life in activations if _is_softmax(life)]
     if scores:
         yield (
@@ -113,6 +119,48 @@ def _changes(
         yield f"del of the old value before {line}", removed
 
 
+def _no_longer_needed(activations: Sequence[Life], end: int) -> list[Removed]:
+    """Find what is freed without a backward pass: all but the newest activation and its input."""
+    return [
+        (later.born + 1, end if life.freed is None else life.freed + 1, life.size_bytes)
+        for life, later in zip(activations, islice(activations, 2, None), strict=False)
+        if life.freed is None or life.freed > later.born
+    ]
+
+
+def _with_failed_request(gpu: GPUTrace) -> GPUTrace:
+    """Return a trace whose failed request succeeded: changes may make it smaller, too."""
+    if not gpu.failures:
+        return gpu
+    failed = gpu.failures[0]
+    request = Life(failed.request_bytes, 0, failed.event, failed.frames)
+    until = gpu.allocated_bytes[: failed.event + 1]
+    return replace(
+        gpu,
+        lives=[*(life for life in gpu.lives if life.born < failed.event), request],
+        allocated_bytes=[*until, until[-1] + request.size_bytes],
+        failures=[replace(failed, event=failed.event + 1)],
+    )
+
+
+def _with_logits(losses: Sequence[Life], lives: Sequence[Life]) -> list[Life]:
+    """Add the logits and their gradients: they live beside the loss and have its size.
+
+    In half precision they have half of it. Some programs cut the last token off.
+    """
+    largest = max(losses, key=lambda life: life.size_bytes)
+    freed = inf if largest.freed is None else largest.freed
+    sizes = [part * largest.size_bytes for part in (1, 0.5)]
+    found = [
+        life
+        for life in lives
+        if life.born <= freed
+        and (life.freed is None or life.freed >= largest.born)
+        and any(abs(life.size_bytes - size) <= _LAST_TOKEN * size for size in sizes)
+    ]
+    return [*losses, *(life for life in found if life not in losses)]
+
+
 def _whole_of(lives: Iterable[Life], end: int) -> list[Removed]:
     return [
         (life.born + 1, end if life.freed is None else life.freed + 1, life.size_bytes)
@@ -121,12 +169,14 @@ def _whole_of(lives: Iterable[Life], end: int) -> list[Removed]:
 
 
 def _layers(activations: Iterable[Life], moment: int) -> int:
-    """Guess how many layers are alive: most bytes are in lines with a block for each layer."""
-    counts: Counter[tuple[str, int]] = Counter(
-        (line_of(life.frames), life.size_bytes) for life in activations if life.is_alive(moment)
+    """Guess how many layers are alive: most bytes are in stacks with a block for each layer."""
+    counts = Counter(
+        (life.size_bytes, tuple((frame["filename"], frame["line"]) for frame in life.frames))
+        for life in activations
+        if life.is_alive(moment)
     )
     by_count: Counter[int] = Counter()
-    for (_, size_bytes), count in counts.items():
+    for (size_bytes, _), count in counts.items():
         by_count[count] += size_bytes * count
     return by_count.most_common(1)[0][0] if by_count else 0
 
@@ -134,22 +184,35 @@ def _layers(activations: Iterable[Life], moment: int) -> int:
 def _beyond_one_layer(
     activations: Iterable[Life], layers: int, moment: int, end: int
 ) -> Iterator[Removed]:
-    """Find what checkpointing drops: of each line, what is more than one layer's at a time."""
+    """Find what checkpointing drops: of each line, what is more than one layer's at a time.
+
+    What each layer begins with stays. It is guessed to have the size of most blocks.
+    """
     groups: dict[tuple[str, int], list[Life]] = defaultdict(list)
     for life in activations:
         groups[line_of(life.frames), life.size_bytes].append(life)
-    for (_, size_bytes), lives in groups.items():
-        of_a_layer = -(-sum(life.is_alive(moment) for life in lives) // layers)
+    alive = {key: sum(life.is_alive(moment) for life in lives) for key, lives in groups.items()}
+    alive = {key: count for key, count in alive.items() if 2 * count > layers}
+    blocks, size_bytes = Counter[int](), Counter[int]()
+    for (_, size), count in alive.items():
+        blocks[size] += count
+        size_bytes[size] += count * size
+    least_bytes = _WORTH_NAMING * size_bytes.total()
+    sizes = [size for size in blocks if size_bytes[size] >= least_bytes]
+    input_bytes = max(sizes, key=lambda size: (blocks[size], -size))
+    inputs = min((key for key in alive if key[1] == input_bytes), key=alive.__getitem__)
+    for key in alive.keys() - {inputs}:
+        of_a_layer = -(-alive[key] // layers)
         changes = sorted(
             change
-            for start, stop, _ in _whole_of(lives, end)
+            for start, stop, _ in _whole_of(groups[key], end)
             for change in ((start, 1), (stop, -1))
         )
         count = 0
         for (position, more), (until, _) in pairwise(changes):
             count += more
-            if of_a_layer and count > of_a_layer and until > position:
-                yield position, until, (count - of_a_layer) * size_bytes
+            if count > of_a_layer and until > position:
+                yield position, until, (count - of_a_layer) * key[1]
 
 
 def _is_of(life: Life, functions: Sequence[str]) -> bool:

@@ -253,12 +253,14 @@ def _setting(gpu: GPUExplanation, outcome: Outcome) -> str:
 
 
 def _tried_changes(gpu: GPUExplanation, name: str, unit: int) -> Table:
-    header = ("change", f"frees {name}", "peak then")
+    header = ("change", f"frees {name}", "peak allocated then")
     rows = tuple(
         (each.change, f"{each.freed_bytes / unit:.2f}", f"{each.peak_bytes / unit:.2f}")
         for each in gpu.remedies[:LINES_SHOWN]
     )
-    return Table("Changes to the program, each tried alone on this trace", header, rows)
+    until = ", up to the request that failed" if gpu.failed_line else ""
+    caption = f"Changes to the program, each tried alone on this trace{until}"
+    return Table(caption, header, rows)
 
 
 def _advice(gpu: GPUExplanation) -> Iterator[str]:
@@ -346,13 +348,10 @@ def _smallest_gpu(needed_bytes: int) -> str:
 
 def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
     if gpu.failed_line and gpu.capacity_bytes is not None:
-        room_bytes = gpu.capacity_bytes - gpu.request_bytes
         for remedy in gpu.remedies:
-            if remedy.peak_bytes <= room_bytes:
-                yield (
-                    f"{remedy.change}: leaves {_gib(room_bytes - remedy.peak_bytes)} free after "
-                    "this request"
-                )
+            left_bytes = gpu.capacity_bytes - remedy.peak_bytes
+            if left_bytes >= 0:
+                yield f"{remedy.change}: leaves {_gib(left_bytes)} free after this request"
     recorded = gpu.outcomes[0].smallest_bytes if gpu.outcomes else None
     if gpu.without_largest_bytes is None or recorded is None:
         return
