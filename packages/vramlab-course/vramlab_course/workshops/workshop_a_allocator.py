@@ -48,9 +48,11 @@ def recorded_requests(rows: tuple[int, ...], layers: int) -> tuple[RecordedReque
     """Record what a training asks PyTorch's allocator for.
 
     Args:
-        rows: of the batch in each step.
+        rows: of the batch in each step; none for requests at the borders of the rules.
         layers: feed-forward layers of a residual network, with AdamW.
     """
+    if not rows:
+        return _at_borders()
     from vramlab_course.tasks.gpus import device
 
     requests: list[RecordedRequest] = []
@@ -66,6 +68,32 @@ def recorded_requests(rows: tuple[int, ...], layers: int) -> tuple[RecordedReque
     with T4.attached():
         device().allocator.add_trace_tracker(heard)
         _train(rows, layers)
+    return tuple(requests)
+
+
+def _at_borders() -> tuple[RecordedRequest, ...]:
+    """Ask for sizes at which one rule of PyTorch's allocator ends and another begins."""
+    requests: list[RecordedRequest] = []
+
+    def ask(*sizes_bytes: int) -> list[int]:
+        first = len(requests)
+        requests.extend(
+            RecordedRequest(number, size_bytes)
+            for number, size_bytes in enumerate(sizes_bytes, first)
+        )
+        return [*range(first, len(requests))]
+
+    def give_back(*blocks: int) -> None:
+        requests.extend(RecordedRequest(block, 0) for block in blocks)
+
+    # Two holes of 4 MiB: the lower one is taken, so those behind it become one of 12.
+    _, low, between, high, behind = ask(*[4 * MIB] * 5)
+    give_back(low, high)
+    ask(4 * MIB)
+    give_back(between, behind)
+    ask(12 * MIB)
+    ask(10 * MIB)  # no hole is as large: a segment of 10 MiB, not of 20
+    ask(MIB, MIB - 512, 512)  # what is left of a small segment: 512 bytes
     return tuple(requests)
 
 
@@ -442,7 +470,7 @@ CACHING = Workshop(
     points=6,
     minutes=60,
     visible=VISIBLE,
-    hidden=_hidden,
+    hidden=lambda random: [*_hidden(random), {"rows": [], "layers": 0}],
     steps="driver calls",
     is_plain=True,
     without=("torch",),

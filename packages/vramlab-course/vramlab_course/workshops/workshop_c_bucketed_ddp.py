@@ -113,7 +113,7 @@ class AllReduces:
 def _step(run: Run, link: Link, model: torch.nn.Module, x: torch.Tensor) -> Gradients:
     """Run a step of a rank."""
     parameters = list(model.parameters())
-    bucket_bytes = run.case["bucket_kib"] * KIB
+    bucket_bytes = int(run.case["bucket_kib"] * KIB)
     largest = max(each.numel() * each.element_size() for each in parameters)
     most_bytes = max(bucket_bytes, largest)
     network = AllReduces(run, link, most_bytes, most_bytes + largest)
@@ -210,13 +210,15 @@ VISIBLE: tuple[Config, ...] = (
 
 
 def _hidden(random: Random) -> list[Config]:
-    return [
+    exactly_full = {"widths": [64] * random.randrange(5, 9), "bucket_kib": 2 * (64 + 1) / 4}
+    cases: list[Config] = [
         {
             "widths": [32 * random.randrange(1, 9) for _ in range(random.randrange(5, 9))],
             "bucket_kib": 32 * random.randrange(2, 6),
         }
         for _ in range(2)
     ]
+    return [*cases, exactly_full]
 
 
 DDP = Workshop(

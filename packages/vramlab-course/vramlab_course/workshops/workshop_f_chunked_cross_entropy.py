@@ -37,7 +37,9 @@ def _batch(run: Run, tokens: int, words: int, ignored: int = 0) -> tuple[torch.T
     generator = torch.Generator().manual_seed(tokens + words)
     x = torch.randn(tokens, WIDTH, generator=generator)
     weight = torch.randn(words, WIDTH, generator=generator) / 8
+    x[-1] *= 30  # logits that exp() cannot take
     targets = torch.randint(words, (tokens,), generator=generator)
+    targets[::50] = 0  # a word like any other
     # Not evenly: a piece of the batch has more of them than another.
     targets[tokens // 3 : tokens // 3 + ignored] = IGNORED
     return x.to("cuda"), weight.to("cuda"), targets.to("cuda")
