@@ -54,6 +54,11 @@ TABLES = {91002: 91002, 91900: 92000, 92000: 92000, 92400: 92400, 92600: 92600}
 """Whose table is taken for a cuDNN: 9.19.0 answers as 9.20.0 does, `benchmarks.cudnn_table --check`
 asks both. Of 9.10.2 there is one for capability 7.0 alone."""
 
+_OWN_TABLES_FROM = (2, 11)
+"""For PyTorch before, whose cuDNN is not known or was asked for one capability, the oldest cuDNN
+that answers stands for it. Its heuristics changed in between: it is an assumption, and the report
+says so."""
+
 SETTING = "VRAMLAB_CUDNN"
 _CUDA_VERSION = 13000
 """What the description of a GPU says of the driver; it decides nothing."""
@@ -64,6 +69,7 @@ class Source(Enum):
 
     TABLE = "vramlab's table of its answers"
     LIBRARY = "its own library"
+    ASSUMED = "a later cuDNN, as an assumption"
     UNKNOWN = "unknown"
 
 
@@ -79,6 +85,7 @@ class Workspaces:
         """
         self._model = model
         self._version = VERSIONS.get(torch_version)
+        self._may_assume = torch_version < _OWN_TABLES_FROM
         self._answers: dict[tuple[Convolution, bool], tuple[Sequence[int] | None, Source]] = {}
         self.sources: Counter[Source] = Counter()
         """How many different convolutions were answered, by whom."""
@@ -108,23 +115,33 @@ class Workspaces:
     def _find(
         self, convolution: Convolution, benchmark: bool
     ) -> tuple[Sequence[int] | None, Source]:
-        setting = os.environ.get(SETTING)
+        if os.environ.get(SETTING) == "off":
+            return None, Source.UNKNOWN
+        if (found := self._ask(self._version, convolution, benchmark)) is not None:
+            return found
+        for version in sorted(OLDEST_CAPABILITIES) if self._may_assume else ():
+            if (found := self._ask(version, convolution, benchmark)) is not None:
+                return found[0], Source.ASSUMED
+        return None, Source.UNKNOWN
+
+    def _ask(
+        self, version: int | None, convolution: Convolution, benchmark: bool
+    ) -> tuple[Sequence[int], Source] | None:
+        """Return what one cuDNN answers, by the table or its library; None: not known."""
         capability = self._model.compute_capability
-        if self._version is None or setting == "off":
-            return None, Source.UNKNOWN
-        if capability < OLDEST_CAPABILITIES[self._version]:
-            return None, Source.UNKNOWN
-        known = table.answers(TABLES[self._version], capability).get(convolution)
+        if version is None or capability < OLDEST_CAPABILITIES[version]:
+            return None
+        known = table.answers(TABLES[version], capability).get(convolution)
         if known is not None:
             return known, Source.TABLE
         if (
-            setting != "table"
-            and (found := _library(self._version, _description(self._model, benchmark))) is not None
+            os.environ.get(SETTING) != "table"
+            and (found := _library(version, _description(self._model, benchmark))) is not None
         ):
             answered = found.ask([convolution.as_question()])
             if answered is not None and not isinstance(answered[0], str):
                 return answered[0], Source.LIBRARY
-        return None, Source.UNKNOWN
+        return None
 
     def origins_text(self) -> str | None:
         """Describe where the answers come from; None: there are none."""

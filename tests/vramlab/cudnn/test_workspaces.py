@@ -78,13 +78,15 @@ def test_the_setting_leaves_everything_out(
     assert cudnn.asked == []
 
 
-def test_of_a_pytorch_whose_cudnn_is_not_known_nothing_is_said(cudnn: FakeLibrary) -> None:
+def test_for_an_older_pytorch_a_later_cudnn_is_an_assumption(
+    cudnn: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = {92000: cudnn}
+    monkeypatch.setattr(workspaces, "_library", lambda version, gpu: later.get(version))
     answers = Workspaces(H200, (1, 13))
-    assert answers(IN_TABLE) is None
-    assert cudnn.asked == []
-    assert (answers.origins_text() or "").startswith(
-        "What cuDNN takes for 1 different convolutions: 1 is"
-    )
+    assert [answers(IN_TABLE), answers(BEYOND)] == [(131, 200), [1000, 10]]
+    assert answers.sources == {Source.ASSUMED: 2}
+    assert f"2 are from {Source.ASSUMED.value}" in (answers.origins_text() or "")
 
 
 def test_of_a_gpu_that_this_cudnn_refuses_nothing_is_said(cudnn: FakeLibrary) -> None:
