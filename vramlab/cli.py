@@ -10,6 +10,7 @@ they run, so `vramlab --help` is fast.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import pkgutil
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the whole command line, with one subparser per verb."""
-    made = argparse.ArgumentParser(
+    made = VerbParser(
         prog="vramlab",
         description="See where GPU memory goes when PyTorch trains a model. No GPU required.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -181,7 +182,9 @@ class VerbParser(argparse.ArgumentParser):
             words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
         found, unknown = super().parse_known_args(self._joined(words), namespace)
         if unknown:  # argparse would report them in the name of the whole command line
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            near = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         if self._passes_on:
             setattr(found, self._passes_on, [*getattr(found, self._passes_on), *rest])
         return found, unknown

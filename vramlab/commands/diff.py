@@ -22,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "diff",
         help="compare the memory of two runs, for example before and after a change",
         description="Compare two reports written by `vramlab run --json`, by category and by line. "
-        "A memory snapshot from a real GPU may take the place of either. "
+        "You can also pass memory snapshots from a real GPU. "
         "The exit status is 1 if the device memory of a GPU grew by more than --allow, or if the "
         "program no longer fits.",
         examples=(

@@ -349,7 +349,7 @@ def _rules_of(torch_version: str) -> Version:
     if version > OLDEST_RULES and version not in KNOWN_RULES:
         known = ", ".join(map(text, KNOWN_RULES))
         raise UnknownTorchVersionError(
-            f"unknown torch_version {torch_version!r}: the rules of these are known: {known}"
+            f"unknown PyTorch version {torch_version!r}: use one of {known}"
         )
     if version < OLDEST_RULES:
         oldest = text(OLDEST_RULES)

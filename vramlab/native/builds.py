@@ -123,12 +123,12 @@ def find(version: str | None = None) -> Build:
     unknown = ""
     if version and minor not in torch_versions.KNOWN_RULES:
         unknown = f", and vramlab does not support it (supported: {torch_versions.KNOWN})"
-    what_to_do = f": `vramlab native setup{wanted}`"
+    what_to_do = f"; run `vramlab native setup{wanted}`"
     if unknown and (minor is None or minor < torch_versions.NEWEST):
         what_to_do = ""
     raise NativeEngineError(
-        f"no PyTorch{f' {version}' if version else ''} is set up for {python_tag()} "
-        f"(set up: {have}){unknown}{what_to_do}."
+        f"PyTorch{f' {version}' if version else ''} is not set up for the native engine and "
+        f"{python_tag()} (set up: {have}){unknown}{what_to_do}"
     )
 
 

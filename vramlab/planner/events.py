@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from vramlab.allocator import Block, CachingAllocator
 
-GATHERED = "gathered and sent"
+GATHERED = "communication buffers"
 """Parameters that were gathered, and buffers of what is sent and received."""
 
 CATEGORIES = (

@@ -46,7 +46,8 @@ class Report:
             return f"It does not fit. {self.simulation.problem}"
         peak_bytes, has_bytes = self.estimate.peak_bytes, self.estimate.available_bytes
         has = (
-            f"the {format_bytes(has_bytes)} that {self.plan.model.name} has after its CUDA context"
+            f"the {format_bytes(has_bytes)} available on {self.plan.model.name} "
+            "(after its CUDA context)"
         )
         if self.simulation is not None:
             reserved_bytes = self.simulation.reserved_bytes
@@ -88,7 +89,7 @@ class Report:
         ]
         rows.append(("peak", format_mib(self.estimate.peak_bytes), "100.0%"))
         notes = (f"A training step was {self.estimate.how}.",) if self.estimate.how else ()
-        return Table(self._caption(), ("", "estimated", "share"), tuple(rows), notes)
+        return Table(self._caption(), ("", "estimated", "fraction"), tuple(rows), notes)
 
     def _comparison(self, simulation: Simulation) -> Table:
         found, simulated = self.estimate.bytes_by_category, simulation.bytes_by_category

@@ -180,7 +180,7 @@ def _allocations(timeline: Timeline) -> list[BlockEvent]:
 
 
 def _category(block: BlockLife, category: Category) -> str:
-    """Return what a block is: as its tensor or its lifetime tells, or gathered and sent.
+    """Return what a block is: as its tensor or its lifetime tells, or a communication buffer.
 
     Gradients that ranks have reduced are theirs to keep.
     """

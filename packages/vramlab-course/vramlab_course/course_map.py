@@ -67,7 +67,7 @@ def _numbers(first: int, last: int) -> tuple[str, ...]:
 PARTS = (
     Part(
         1,
-        "How a GPU hands out memory",
+        "How GPU memory is allocated",
         _numbers(1, 3),
         ("sizes.tensor_bytes", "sizes.unsplit_remainder_bytes"),
     ),

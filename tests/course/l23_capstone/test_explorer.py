@@ -64,7 +64,7 @@ def test_there_is_a_control_for_each_option(explorer: Explorer) -> None:
 def test_other_settings_are_other_plans_and_what_cannot_be_is_told_in_place() -> None:
     explorer = planner_explorer(gpu="A10", checkpointing="full")
     assert "flash attention, full checkpointing, on 8 x A10: 8 data-parallel" in status(explorer)
-    assert "of the 21.85 GiB that A10 has after its CUDA context" in status(explorer)
+    assert "of the 21.85 GiB available on A10" in status(explorer)
     explorer.controls["batch"].value = 4
     shown = explorer.output.value
     assert '<div role="alert"' in shown

@@ -84,7 +84,7 @@ class TestToldWhich:
 
     def test_native_is_an_error_where_it_cannot_be_had(self) -> None:
         put("2.13.0")
-        with pytest.raises(NativeEngineError, match=r"no PyTorch 2\.9 is set up .*--torch 2\.9`"):
+        with pytest.raises(NativeEngineError, match=r"PyTorch 2\.9 is not set up .*--torch 2\.9`"):
             choose("native", "2.9")
         with pytest.raises(
             NativeEngineError, match="--on-value error works only on the portable engine"

@@ -128,7 +128,7 @@ def in_flight_mib(layers: int, **options: int) -> float:
     )
     found: Estimate = estimate_stage(plan, 0)
     # What is gathered along the sequence for a matrix is kept for its backward pass.
-    kept = ("activations", "gathered and sent") if plan.tensor > 1 else ("activations",)
+    kept = ("activations", "communication buffers") if plan.tensor > 1 else ("activations",)
     return sum(found.bytes_by_category[name] for name in kept) / MIB
 
 

@@ -148,7 +148,9 @@ def read_report(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UnreadableReport(f"can't open {str(path)!r}: {error.strerror}; {_NEEDED}") from error
     except ValueError as error:
-        raise UnreadableReport(f"{path} is not JSON, so not a report: {_NEEDED}") from error
+        raise UnreadableReport(
+            f"{path} is not a report (damaged, or not JSON): {_NEEDED}"
+        ) from error
     if not isinstance(report, dict) or "devices" not in report:
         raise UnreadableReport(f"{path} is not a report: {_NEEDED}")
     if report.get("format") == FORMAT and not _has_devices(report["devices"]):
