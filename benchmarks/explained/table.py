@@ -35,6 +35,18 @@ class Row(NamedTuple):
     """Whether the replay reserves what was reserved."""
 
 
+class Advice(NamedTuple):
+    """One change to a program."""
+
+    change: str
+    before_bytes: int
+    """Allocated at the peak without it."""
+    said_bytes: int
+    """The peak that `vramlab explain` says remains."""
+    after_bytes: int
+    """The peak with the change."""
+
+
 def row_of(program: str, engine: str, report: Mapping[str, Any], snapshot: Path) -> Row:
     """Compare the truth with what a snapshot tells.
 
@@ -61,8 +73,9 @@ def _overlap(truth: Mapping[str, int], told: Mapping[str, int]) -> int:
 
 
 def markdown() -> str:
-    """Return the table of docs/accuracy.md."""
-    rows = [Row(**row) for row in json.loads(RESULTS_FILE.read_text())]
+    """Return the tables of docs/accuracy.md."""
+    results = json.loads(RESULTS_FILE.read_text())
+    rows = [Row(**row) for row in results["rows"]]
     by_program: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in rows:
         by_program[row.program][row.engine] = row
@@ -86,4 +99,20 @@ def markdown() -> str:
     )
     caption = "Bytes at the peak that vramlab explain puts into the right category"
     header = ("program", "allocated at the peak, MiB", "portable engine", "native engine")
-    return Table(caption, header, shown, notes).markdown()
+    guesses = Table(caption, header, shown, notes).markdown()
+    advice = [Advice(**row) for row in results["advice"]]
+    return f"{guesses}\n\n{_advice(advice)}"
+
+
+def _advice(advice: list[Advice]) -> str:
+    caption = "Peaks that vramlab explain says remain after a change, and those of a GPT-2 with it"
+    header = ("change", "peak before, MiB", "said to remain", "measured", "error")
+    rows = tuple(
+        (
+            each.change,
+            *(f"{size / MIB:,.1f}" for size in each[1:]),
+            f"{each.said_bytes / each.after_bytes - 1:+.1%}",
+        )
+        for each in advice
+    )
+    return Table(caption, header, rows).markdown()

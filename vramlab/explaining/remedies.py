@@ -29,6 +29,10 @@ _LOSSES = ("cross_entropy", "log_softmax", "nll_loss")
 _IN_PLACE = ("relu", "leaky_relu", "elu", "silu", "hardtanh", "relu6", "hardswish", "dropout")
 """Functions of torch.nn.functional with an argument `inplace`."""
 _CHUNKS = 8
+_LOGITS = (1, 0.5)
+"""Sizes of logits and their gradients as fractions of the loss's blocks; half in bfloat16."""
+_SCORES = (1, 0.5)
+"""The same of attention scores and their gradients."""
 _LAST_TOKEN = 0.02
 """Fraction of the logits that the last token is at most."""
 _WORTH_NAMING = 0.02
@@ -91,7 +95,8 @@ def _changes(
             change += "" if has_backward else ", if a backward pass follows"
             yield change, list(_beyond_one_layer(activations, layers, gpu.moment, end))
         if not has_backward:
-            no_longer_needed = _no_longer_needed(activations, end)
+            forward = sorted((*activations, *lives[Category.TEMPORARIES]), key=_birth)
+            no_longer_needed = _no_longer_needed(forward, end)
             yield "torch.no_grad(), if no backward pass follows", no_longer_needed
     states = _whole_of(lives[Category.STATES], end)
     quarters = [(start, stop, size * 3 // 4) for start, stop, size in states]
@@ -103,7 +108,7 @@ def _changes(
     if losses:
         parts = [
             (start, stop, size * (_CHUNKS - 1) // _CHUNKS)
-            for start, stop, size in _whole_of(_with_logits(losses, large), end)
+            for start, stop, size in _whole_of(_and_alike(losses, large, _LOGITS), end)
         ]
         yield f"the loss at {_line_of_most(losses)} and its logits in {_CHUNKS} chunks", parts
     scores = [life for life in activations if _is_softmax(life)]
@@ -111,7 +116,7 @@ def _changes(
         yield (
             f"F.scaled_dot_product_attention for the softmax at {_line_of_most(scores)}, if it is "
             "attention's",
-            _whole_of(scores, end),
+            _whole_of(_and_alike(scores, large, _SCORES), end),
         )
     for line, removed in _replaced(large, end).items():
         yield f"inplace=True at {line}, if nothing else needs its input", removed
@@ -143,22 +148,34 @@ def _with_failed_request(gpu: GPUTrace) -> GPUTrace:
     )
 
 
-def _with_logits(losses: Sequence[Life], lives: Sequence[Life]) -> list[Life]:
-    """Add the logits and their gradients: they live beside the loss and have its size.
+def _and_alike(found: Sequence[Life], lives: Sequence[Life], parts: Sequence[float]) -> list[Life]:
+    """Add the blocks that live beside some blocks, and have their size or a part of it.
 
-    In half precision they have half of it. Some programs cut the last token off.
+    So the logits and their gradients are found by the loss. Some programs cut the last token off.
     """
-    largest = max(losses, key=lambda life: life.size_bytes)
-    freed = inf if largest.freed is None else largest.freed
-    sizes = [part * largest.size_bytes for part in (1, 0.5)]
-    found = [
+    largest_bytes = max(life.size_bytes for life in found)
+    sizes = [part * largest_bytes for part in parts]
+    spans = [
+        (life.born, inf if life.freed is None else life.freed)
+        for life in found
+        if _is_near(life.size_bytes, sizes)
+    ]
+    known = set(map(id, found))
+    alike = (
         life
         for life in lives
-        if life.born <= freed
-        and (life.freed is None or life.freed >= largest.born)
-        and any(abs(life.size_bytes - size) <= _LAST_TOKEN * size for size in sizes)
-    ]
-    return [*losses, *(life for life in found if life not in losses)]
+        if id(life) not in known
+        and _is_near(life.size_bytes, sizes)
+        and any(
+            life.born <= freed and (life.freed is None or life.freed >= born)
+            for born, freed in spans
+        )
+    )
+    return [*found, *alike]
+
+
+def _is_near(size_bytes: int, sizes: Iterable[float]) -> bool:
+    return any(abs(size_bytes - size) <= _LAST_TOKEN * size for size in sizes)
 
 
 def _whole_of(lives: Iterable[Life], end: int) -> list[Removed]:
@@ -168,13 +185,17 @@ def _whole_of(lives: Iterable[Life], end: int) -> list[Removed]:
     ]
 
 
+_Stack = tuple[int, tuple[tuple[str, int], ...]]
+"""The size of a block, and the places in the program that allocated it."""
+
+
+def _stack(life: Life) -> _Stack:
+    return life.size_bytes, tuple((frame["filename"], frame["line"]) for frame in life.frames)
+
+
 def _layers(activations: Iterable[Life], moment: int) -> int:
     """Guess how many layers are alive: most bytes are in stacks with a block for each layer."""
-    counts = Counter(
-        (life.size_bytes, tuple((frame["filename"], frame["line"]) for frame in life.frames))
-        for life in activations
-        if life.is_alive(moment)
-    )
+    counts = Counter(_stack(life) for life in activations if life.is_alive(moment))
     by_count: Counter[int] = Counter()
     for (size_bytes, _), count in counts.items():
         by_count[count] += size_bytes * count
@@ -184,35 +205,63 @@ def _layers(activations: Iterable[Life], moment: int) -> int:
 def _beyond_one_layer(
     activations: Iterable[Life], layers: int, moment: int, end: int
 ) -> Iterator[Removed]:
-    """Find what checkpointing drops: of each line, what is more than one layer's at a time.
+    """Find what checkpointing drops: a layer's blocks between its forward and its backward pass.
 
     What each layer begins with stays. It is guessed to have the size of most blocks.
     """
-    groups: dict[tuple[str, int], list[Life]] = defaultdict(list)
+    groups: dict[_Stack, list[Life]] = defaultdict(list)
     for life in activations:
-        groups[line_of(life.frames), life.size_bytes].append(life)
+        groups[_stack(life)].append(life)
     alive = {key: sum(life.is_alive(moment) for life in lives) for key, lives in groups.items()}
     alive = {key: count for key, count in alive.items() if 2 * count > layers}
     blocks, size_bytes = Counter[int](), Counter[int]()
-    for (_, size), count in alive.items():
+    for (size, _), count in alive.items():
         blocks[size] += count
         size_bytes[size] += count * size
     least_bytes = _WORTH_NAMING * size_bytes.total()
     sizes = [size for size in blocks if size_bytes[size] >= least_bytes]
     input_bytes = max(sizes, key=lambda size: (blocks[size], -size))
-    inputs = min((key for key in alive if key[1] == input_bytes), key=alive.__getitem__)
+    inputs = min((key for key in alive if key[0] == input_bytes), key=alive.__getitem__)
+    one_a_layer = [groups[key] for key, count in alive.items() if count == layers]
+    passes = _passes([lives for lives in one_a_layer if len(lives) == len(one_a_layer[0])], end)
     for key in alive.keys() - {inputs}:
-        of_a_layer = -(-alive[key] // layers)
-        changes = sorted(
-            change
-            for start, stop, _ in _whole_of(groups[key], end)
-            for change in ((start, 1), (stop, -1))
+        for life in groups[key]:
+            layer = bisect_right(passes, life.born, key=_first) - 1
+            if layer < 0:
+                continue
+            _, forward_end, backward_start = passes[layer]
+            stop = end if life.freed is None else life.freed + 1
+            stop = min(stop, backward_start)
+            if forward_end < stop:
+                yield forward_end + 1, stop, life.size_bytes
+
+
+def _passes(groups: Sequence[Sequence[Life]], end: int) -> list[tuple[int, int, int]]:
+    """Find when each layer's forward pass begins and ends, and when its backward pass begins.
+
+    A layer ends with the next one. The last one takes as long as the one before it.
+
+    Args:
+        groups: for each stack, its blocks layer by layer.
+        end: of the trace.
+    """
+    layers = [
+        (
+            min(life.born for life in lives),
+            min(end if life.freed is None else life.freed for life in lives),
         )
-        count = 0
-        for (position, more), (until, _) in pairwise(changes):
-            count += more
-            if count > of_a_layer and until > position:
-                yield position, until, (count - of_a_layer) * key[1]
+        for lives in zip(*groups, strict=True)
+    ]
+    passes, events = [], end
+    for (start, freed), (following, _) in pairwise([*layers, (end, end)]):
+        if following < freed:
+            events = following - start
+        passes.append((start, start + events, freed))
+    return passes
+
+
+def _first(layer: tuple[int, int, int]) -> int:
+    return layer[0]
 
 
 def _is_of(life: Life, functions: Sequence[str]) -> bool:

@@ -80,7 +80,7 @@ def test_advice_names_the_changes_after_which_the_failed_request_succeeds() -> N
     advice = report[report.index("What would help") :]
     # Without gradients, the request and its input of 80 MiB: 1,024 - 300 - 80 MiB are left.
     assert "torch.no_grad(), if no backward pass follows: leaves 0.63 GiB free" in advice
-    # Of nine layers the inputs, of one all, and the request: 1,024 - 9 * 20 - 80 - 300 MiB.
+    # Of nine layers the inputs, of the last one all, and the request: 1,024 - 9 * 20 - 80 - 300.
     assert "one of 9 layers at a time, if a backward pass follows: leaves 0.45 GiB free" in advice
 
 
