@@ -186,7 +186,8 @@ def test_every_candidate_is_listed_rejected_ruled_out_or_slower() -> None:
     assert found.rejected
     larger = found.next_larger(one.plan)
     assert isinstance(larger, Rejected)
-    assert larger.peak_bytes > found.limit_bytes(one.plan)
+    # Where the GPU itself runs out, cached blocks count as well as the peak.
+    assert larger.runs_out or larger.peak_bytes > found.limit_bytes(one.plan)
     assert larger.plan.at_a_time == 2 * one.plan.at_a_time
 
 
@@ -220,7 +221,9 @@ def test_a_larger_micro_batch_has_a_larger_peak(options: dict[str, Any]) -> None
         estimate(Plan(LAYERED, "H100", **{**options, "batch": size * ranks}, sequence=512))
         for size in (4, 8, 16)
     ]
-    assert found[0].peak_bytes < found[1].peak_bytes < found[2].peak_bytes
+    # Unsplit remainders depend on what was cached: less of them may lie in larger blocks.
+    small, middle, large = (each.peak.blocks_bytes for each in found)
+    assert small < middle < large
 
 
 @pytest.mark.parametrize(
