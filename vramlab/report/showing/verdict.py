@@ -42,7 +42,7 @@ def verdict(summary: Summary) -> Iterator[str]:
             yield f"may NOT fit: out of memory on cuda:{last.device}{at}{because(reasons)}"
         else:
             yield f"does NOT fit: out of memory on cuda:{last.device}{at}"
-        yield f"  {summary.error}"
+        yield f"  {_without_advice(summary.error or '')}"
     for failed in summary.out_of_memory:
         count = failed.count - (1 if summary.ended_out_of_memory else 0)
         if count:
@@ -161,6 +161,11 @@ def place(frame: Frame, folder: str) -> str:
 def source(frame: Frame) -> str:
     """Return the source of a line."""
     return linecache.getline(frame.filename, frame.line).strip()
+
+
+def _without_advice(message: str) -> str:
+    """Leave out what PyTorch advises about fragmentation; the traceback above has it."""
+    return message.partition(" If reserved but unallocated memory is large")[0]
 
 
 def _first_line(text: str) -> str:
