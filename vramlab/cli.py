@@ -15,6 +15,7 @@ import importlib
 import os
 import pkgutil
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -147,6 +148,15 @@ def _packages() -> list[ModuleType]:
     return [commands, *sorted(above, key=lambda package: int(package.ORDER))]
 
 
+_CHOICES = re.compile(r"invalid choice: '(.*?)' (\(choose from (.*)\))")
+
+
+def _with_nearest(found: re.Match[str]) -> str:
+    """Name the nearest choice instead of all of them, if one is near."""
+    near = difflib.get_close_matches(found[1], re.findall(r"[\w.+-]+", found[3]), 1)
+    return f"invalid choice: '{found[1]}'; did you mean {near[0]}?" if near else found[0]
+
+
 class VerbParser(argparse.ArgumentParser):
     """Parses the arguments of a verb.
 
@@ -191,6 +201,7 @@ class VerbParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line, because a usage of twenty lines hides the message."""
+        message = _CHOICES.sub(_with_nearest, message)
         self.exit(_EXIT_USAGE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
 
     def _joined(self, words: list[str]) -> list[str]:

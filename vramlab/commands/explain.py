@@ -38,12 +38,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "vramlab explain oom.log",
             "python train.py 2>&1 | vramlab explain -",
             "vramlab explain snapshot.pickle",
+            "vramlab explain rank0.pickle rank1.pickle",
             "vramlab explain --html report.html snapshot.pickle",
         ),
     )
     parser.add_argument(
-        "file",
-        help="log file, memory snapshot, or folder of snapshots; may be compressed (gzip, xz); "
+        "files",
+        metavar="file",
+        nargs="+",
+        help="log file, memory snapshots, or folder of snapshots; may be compressed (gzip, xz); "
         "- reads standard input",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
@@ -68,11 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html and (problem := streams.cannot_write(arguments.html)):
         streams.print_error(problem)
         return _EXIT_USAGE
-    paths = snapshots_in(arguments.file)
-    if paths != [arguments.file]:
+    paths = [path for file in arguments.files for path in snapshots_in(file)]
+    if len(paths) > 1 or paths != arguments.files:
         return _explain_snapshots([(path, read_bytes(path)) for path in paths], arguments)
-    shown = "standard input" if arguments.file == STDIN else arguments.file
-    data = read_bytes(arguments.file)
+    (path,) = paths
+    shown = "standard input" if path == STDIN else path
+    data = read_bytes(path)
     if not data.strip():
         raise VramlabError(f"{shown}: the file is empty; pass a log or a memory snapshot")
     if is_pickle(data, shown):

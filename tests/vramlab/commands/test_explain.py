@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from vramlab import cli
+from vramlab.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, snapshot
+from vramlab.units import GIB, MIB
 
 LOG = (
     "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity; 5.00 GiB "
@@ -34,6 +37,26 @@ def test_a_dash_reads_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
     assert cli.main(["explain", "-"]) == 0
     assert capsys.readouterr().out.startswith("standard input: 1 out-of-memory message\n")
+
+
+def test_several_snapshots_are_explained_one_after_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "rank0.pickle", tmp_path / "rank1.pickle"]
+    for size, path in enumerate(paths, 1):
+        allocator = CachingAllocator(DeviceMemory(GIB), AllocatorSettings())
+        allocator.record_history()
+        allocator.malloc(size * 10 * MIB)
+        path.write_bytes(pickle.dumps(snapshot([allocator])))
+    assert cli.main(["explain", "--json", *map(str, paths)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["gpus"][0]["allocated_bytes"] for each in found] == [10 * MIB, 20 * MIB]
+
+
+def test_the_nearest_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["explane", "oom.log"])
+    assert "did you mean explain?" in capsys.readouterr().err
 
 
 def test_it_needs_no_torch(tmp_path: Path) -> None:
