@@ -63,7 +63,7 @@ def layouts_before(gpu: GPUTrace) -> list[SegmentLayout]:
     starts = [life.address for life in older]
     sizes = _sizes_at_the_end(gpu.segments)
     settings = AllocatorSettings.parse(gpu.settings)
-    segments = [*segments_at(gpu, 0).values(), *_expandable_before(gpu)]
+    segments = [*_not_for_first_request(gpu), *_expandable_before(gpu)]
     filled: list[tuple[SegmentLayout, list[_Used]]] = []
     gaps: list[_Used] = []
     for segment in segments:
@@ -94,6 +94,26 @@ def layouts_before(gpu: GPUTrace) -> list[SegmentLayout]:
         )
         for segment, used in filled
     ]
+
+
+def _not_for_first_request(gpu: GPUTrace) -> Iterator[SegmentLayout]:
+    """Leave out the segment that the trace's first request allocated just before the trace.
+
+    As a cached one, it would be too large for that request (`max_split_size_mb`).
+    """
+    max_split_bytes = AllocatorSettings.parse(gpu.settings).max_split_size_bytes
+    if not gpu.events or max_split_bytes is None:
+        yield from segments_at(gpu, 0).values()
+        return
+    first = gpu.events[0]
+    is_used = {life.address for life in [*gpu.lives, *gpu.awaiting] if life.born < 0}
+    for segment in segments_at(gpu, 0).values():
+        end = segment.address + segment.size_bytes
+        is_free = not any(segment.address <= address < end for address in is_used)
+        is_first = (first["action"], first.get("addr")) == ("alloc", segment.address)
+        is_too_large = is_first and first["size"] < max_split_bytes <= segment.size_bytes
+        if not (is_free and is_too_large):
+            yield segment
 
 
 @dataclass

@@ -145,7 +145,8 @@ class Replay:
             nonlocal served, differences
             position, reserved_bytes = level
             served += 1
-            differences += reserved_bytes != self._gpu.reserved_bytes[position]
+            if position:  # before the first event, its segment may be missing
+                differences += reserved_bytes != self._gpu.reserved_bytes[position]
 
         replayed = self.under(self._gpu.settings, capacity_bytes, compare)
         has_failed = bool(self._gpu.failures)

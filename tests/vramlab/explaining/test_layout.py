@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vramlab.allocator import (
@@ -58,10 +58,14 @@ def run(allocator: CachingAllocator, program: list[tuple[str, int, int]]) -> Non
             allocator.free(block)
 
 
+BETWEEN_SEGMENT_AND_ITS_BLOCK = [("malloc in a pool", 1, 0), ("malloc", 31 << 20, 0)]
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(CONFIGURATIONS), st.sampled_from([(2, 11), (2, 13)]), PROGRAMS, st.floats(0, 1)
 )
+@example("max_split_size_mb:32", (2, 11), BETWEEN_SEGMENT_AND_ITS_BLOCK, 0.75)
 def test_a_replay_from_the_middle_reserves_what_the_program_did(
     configuration: str,
     version: tuple[int, int],
