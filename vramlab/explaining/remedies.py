@@ -86,7 +86,9 @@ def _changes(
     end: int,
 ) -> Iterator[tuple[str, list[Removed]]]:
     """Name each change, with what it does without over the whole trace."""
-    activations = lives[Category.ACTIVATIONS]
+    activations = [
+        life for life in lives[Category.ACTIVATIONS] if not phases.outlives_backward(life)
+    ]  # else they leak
     has_backward = any(phases.backward)
     if activations:
         layers = _layers(activations, gpu.moment)
@@ -110,7 +112,7 @@ def _changes(
             (start, stop, size * (_CHUNKS - 1) // _CHUNKS)
             for start, stop, size in _whole_of(_and_alike(losses, large, _LOGITS), end)
         ]
-        yield f"the loss at {_line_of_most(losses)} and its logits in {_CHUNKS} chunks", parts
+        yield f"the loss at {_line_of_most(losses)} in {_CHUNKS} checkpointed chunks", parts
     scores = [life for life in activations if _is_softmax(life)]
     if scores:
         yield (

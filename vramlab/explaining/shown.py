@@ -59,13 +59,13 @@ def imbalance(gpus: Sequence[tuple[str, GPUExplanation]]) -> str:
 def _report(explanation: Explanation) -> Iterator[str | Table]:
     if not explanation.gpus:
         yield f"{explanation.path}: no GPU memory was allocated"
-    for number, gpu in enumerate(explanation.gpus):
+    if len(explanation.gpus) > 1:
+        yield from _side_by_side([(f"cuda:{gpu.device}", gpu) for gpu in explanation.gpus])
+        yield ""
+    for number, gpu in enumerate(sorted(explanation.gpus, key=lambda gpu: not gpu.failed_line)):
         if number:
             yield ""
         yield from _gpu(gpu)
-    if len(explanation.gpus) > 1:
-        yield ""
-        yield from _side_by_side([(f"cuda:{gpu.device}", gpu) for gpu in explanation.gpus])
 
 
 def _side_by_side(gpus: Sequence[tuple[str, GPUExplanation]]) -> Iterator[str | Table]:
@@ -123,12 +123,6 @@ def _gpu(gpu: GPUExplanation) -> Iterator[str | Table]:
         lines = gpu.lines[:LINES_SHOWN]
         header = ("line", name, "blocks", "category")
         yield Table("Lines that allocated most", header, _rows(lines, unit, True))
-    for growth in gpu.growing[:LARGEST_LINES]:
-        yield (
-            f"Possible leak: {growth.line} allocated {growth.blocks} blocks that were never freed "
-            f"({_gib(growth.size_bytes)}), one every {growth.events_between} events. Does it "
-            "append tensors to a list?"
-        )
     pins = [pin for pin in gpu.pins if pin.free_bytes > _WORTH_NAMING * gpu.reserved_bytes]
     for pin in pins[:LARGEST_LINES]:
         yield (
@@ -239,6 +233,11 @@ def _settings(gpu: GPUExplanation) -> Iterator[str | Table]:
     caption = f"The same allocations replayed under other allocator settings ({name})"
     yield Table(caption, tuple(columns), tuple(zip(*columns.values(), strict=True)))
     yield "; ".join(legend)
+    if "least memory" not in columns:
+        yield (
+            f"least memory is not searched, because the trace has {gpu.events:,} events; with "
+            "fewer than 60,000, it is"
+        )
     if not gpu.is_replayed:
         yield (
             "The table is an estimate: a replay with the recorded setting does not reserve exactly "
@@ -254,21 +253,41 @@ def _setting(gpu: GPUExplanation, outcome: Outcome) -> str:
 
 def _tried_changes(gpu: GPUExplanation, name: str, unit: int) -> Table:
     header = ("change", f"frees {name}", "peak allocated then")
-    rows = tuple(
-        (each.change, f"{each.freed_bytes / unit:.2f}", f"{each.peak_bytes / unit:.2f}")
-        for each in gpu.remedies[:LINES_SHOWN]
+    with_request = gpu.allocated_bytes + gpu.request_bytes
+    rows = (
+        ("none", "0.00", f"{with_request / unit:.2f}"),
+        *(
+            (each.change, f"{each.freed_bytes / unit:.2f}", f"{each.peak_bytes / unit:.2f}")
+            for each in gpu.remedies[:LINES_SHOWN]
+        ),
     )
-    until = ", up to the request that failed" if gpu.failed_line else ""
+    until = ", with the request that failed" if gpu.failed_line else ""
     caption = f"Changes to the program, each tried alone on this trace{until}"
     return Table(caption, header, rows)
 
 
 def _advice(gpu: GPUExplanation) -> Iterator[str]:
-    tips = [*_setting_advice(gpu), *_program_advice(gpu)]
+    tips = [*_leak_advice(gpu), *_setting_advice(gpu), *_program_advice(gpu)]
     if tips:
         yield ""
         yield "What would help"
         yield from (f"  - {tip}" for tip in tips)
+
+
+def _leak_advice(gpu: GPUExplanation) -> Iterator[str]:
+    found = [
+        growth
+        for growth in gpu.growing[:LARGEST_LINES]
+        if growth.size_bytes >= _WORTH_NAMING * gpu.growing[0].size_bytes
+    ]
+    if found:
+        lines = ", ".join(
+            f"{growth.line} ({growth.blocks} blocks, {_gib(growth.size_bytes)})" for growth in found
+        )
+        yield (
+            f"Possible leak: steps allocate and never free blocks at {lines}. If a list keeps "
+            "them, or keeps a loss whose graph does, append loss.item() or tensor.detach().cpu()"
+        )
 
 
 def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
@@ -293,7 +312,8 @@ def _setting_advice(gpu: GPUExplanation) -> Iterator[str]:
     elif gpu.failed_line:
         yield "no allocator setting avoids the out-of-memory error on this GPU"
     yield from _less_memory(gpu, recorded, bool(better))
-    if searched:
+    is_leak = sum(each.size_bytes for each in gpu.growing) > gpu.allocated_bytes / 2
+    if searched and not is_leak:  # no GPU has enough for a leak
         least = _best(searched)
         fitting = _smallest_gpu(least.smallest_bytes or 0)
         if fitting and (gpu.failed_line or gpu.peak_reserved_bytes >= _ANY_GPU_BYTES):
@@ -351,12 +371,13 @@ def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
         for remedy in gpu.remedies:
             left_bytes = gpu.capacity_bytes - remedy.peak_bytes
             if left_bytes >= 0:
-                yield f"{remedy.change}: leaves {_gib(left_bytes)} free after this request"
+                yield f"{remedy.change}: the request fits, with {_gib(left_bytes)} to spare"
     recorded = gpu.outcomes[0].smallest_bytes if gpu.outcomes else None
     if gpu.without_largest_bytes is None or recorded is None:
         return
     if gpu.without_largest_bytes < (1 - _WORTH_NAMING) * recorded:
+        lines = [line.name for line in gpu.lines if line.name != OLDER_LINE][:LARGEST_LINES]
         yield (
-            f"without the blocks of the {LARGEST_LINES} largest lines, "
-            f"{_gib(gpu.without_largest_bytes)} would be enough"
+            f"without the blocks of {', '.join(lines)}: {_gib(gpu.without_largest_bytes)} would be "
+            "enough"
         )

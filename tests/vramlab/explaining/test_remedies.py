@@ -79,9 +79,15 @@ def test_advice_names_the_changes_after_which_the_failed_request_succeeds() -> N
     report = str(explain_snapshot(recorded(program), "snapshot.pickle"))
     advice = report[report.index("What would help") :]
     # Without gradients, the request and its input of 80 MiB: 1,024 - 300 - 80 MiB are left.
-    assert "torch.no_grad(), if no backward pass follows: leaves 0.63 GiB free" in advice
+    assert (
+        "torch.no_grad(), if no backward pass follows: the request fits, with 0.63 GiB to spare"
+        in advice
+    )
     # Of nine layers the inputs, of the last one all, and the request: 1,024 - 9 * 20 - 80 - 300.
-    assert "one of 9 layers at a time, if a backward pass follows: leaves 0.45 GiB free" in advice
+    assert (
+        "one of 9 layers at a time, if a backward pass follows: the request fits, with 0.45"
+        in advice
+    )
 
 
 def test_the_old_value_of_a_rebound_name_may_go_first() -> None:
