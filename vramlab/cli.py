@@ -10,7 +10,6 @@ they run, so `vramlab --help` is fast.
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import pkgutil
@@ -25,7 +24,7 @@ from typing import Any, NoReturn
 
 import vramlab
 from vramlab import commands, streams, torch_versions
-from vramlab.errors import VramlabError
+from vramlab.errors import VramlabError, did_you_mean
 
 GROUP = "vramlab.commands"
 
@@ -148,13 +147,13 @@ def _packages() -> list[ModuleType]:
     return [commands, *sorted(above, key=lambda package: int(package.ORDER))]
 
 
-_CHOICES = re.compile(r"invalid choice: '(.*?)' (\(choose from (.*)\))")
+_CHOICES = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 
 
 def _with_nearest(found: re.Match[str]) -> str:
     """Name the nearest choice instead of all of them, if one is near."""
-    near = difflib.get_close_matches(found[1], re.findall(r"[\w.+-]+", found[3]), 1)
-    return f"invalid choice: '{found[1]}'; did you mean {near[0]}?" if near else found[0]
+    hint = did_you_mean(found[1], re.findall(r"[\w.+-]+", found[2]), 1)
+    return f"invalid choice: '{found[1]}'; {hint}" if hint else found[0]
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -192,9 +191,8 @@ class VerbParser(argparse.ArgumentParser):
             words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
         found, unknown = super().parse_known_args(self._joined(words), namespace)
         if unknown:  # argparse would report them in the name of the whole command line
-            near = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            hint = did_you_mean(unknown[0], self._option_string_actions, 1)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint and f'; {hint}'}")
         if self._passes_on:
             setattr(found, self._passes_on, [*getattr(found, self._passes_on), *rest])
         return found, unknown

@@ -17,6 +17,8 @@ Programs on a virtual GPU get PyTorch's exceptions wherever a real GPU would rai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class VramlabError(Exception):
     """Base of every error that vramlab raises on purpose."""
@@ -66,3 +68,11 @@ class NeedsMoreGPUs(VramlabError, RuntimeError):
 
 class UnsupportedOnVirtualGPU(VramlabError, NotImplementedError):
     """The virtual GPU does not model this. The message says what, and what to do instead."""
+
+
+def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
+    """Return `did you mean A or B?` with the names closest to a wrong one; '' if none is close."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    near = get_close_matches(word, list(known), count)
+    return f"did you mean {' or '.join(near)}?" if near else ""

@@ -14,10 +14,10 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from vramlab.errors import did_you_mean
 from vramlab.progress import working
 from vramlab.streams import print_error
 
@@ -152,8 +152,8 @@ def _unknown(name: str) -> str:
     from vramlab.gpu.torch_internals import dispatch_get_all_op_names
 
     known = {op.partition(".")[0].replace("::", ".") for op in dispatch_get_all_op_names()}
-    near = get_close_matches(name if "." in name else f"aten.{name}", known, n=3)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    hint = did_you_mean(name if "." in name else f"aten.{name}", known)
+    hint = hint and f"{hint} "
     return f"unknown op {name!r}: {hint}`vramlab rules` lists all ops that have a rule"
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from vramlab.errors import VramlabError
+from vramlab.errors import VramlabError, did_you_mean
 from vramlab.programs.transformer_memory import GPT2, Sizes
 
 Config = Mapping[str, Any]
@@ -81,11 +80,10 @@ def find_model(name: str) -> Sizes:
     try:
         return MODELS[name.lower()]
     except KeyError:
-        near = get_close_matches(name.lower().rpartition("/")[2], MODELS, n=3)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        hint = did_you_mean(name.lower().rpartition("/")[2], MODELS)
         raise UnknownModel(
-            f"unknown model {name!r}: {hint}Use one of {', '.join(MODELS)}, or pass a config.json "
-            "or the sizes"
+            f"unknown model {name!r}: {hint and f'{hint} '}Use one of {', '.join(MODELS)}, or pass "
+            "a config.json or the sizes"
         ) from None
 
 

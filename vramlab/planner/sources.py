@@ -14,11 +14,11 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vramlab.errors import did_you_mean
 from vramlab.planner.custom import CustomModel, Input, UnusableModel
 from vramlab.planner.models import load_config
 
@@ -209,11 +209,10 @@ def _unknown_type(kind: str) -> str:
     import transformers
     from transformers import CONFIG_MAPPING
 
-    near = get_close_matches(kind, map(str, CONFIG_MAPPING), n=3)
-    hint = f"did you mean {' or '.join(near)}? If not, " if near else ""
+    hint = did_you_mean(kind, map(str, CONFIG_MAPPING))
     return (
-        f"transformers {transformers.__version__} does not know the model type {kind!r}: {hint}"
-        "install a version that has it"
+        f"transformers {transformers.__version__} does not know the model type {kind!r}: "
+        f"{hint and f'{hint} If not, '}install a version that has it"
     )
 
 
