@@ -338,6 +338,7 @@ def _run_on_gpu(
         folder,
         stderr,
         files,
+        options=_options(arguments, without=("gpu",)),
         try_allocator=arguments.try_allocator,
     )
     notice = CrashNotice(stderr, folder)
@@ -408,7 +409,7 @@ def _count(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace, without: Sequence[str] = ()) -> list[str]:
-    """Return the options for processes that the program starts."""
+    """Return the options, other than the defaults, for a run of another process."""
     names = (
         *("gpu", "count", "on_value", "alloc_conf", "torch_version", "engine", "streams"),
         *("steps", "seconds"),
@@ -417,7 +418,7 @@ def _options(arguments: argparse.Namespace, without: Sequence[str] = ()) -> list
     pairs = [
         (f"--{name.replace('_', '-')}", str(value))
         for name, value in values.items()
-        if value is not None
+        if value != arguments.parser.get_default(name)
     ]
     return [word for pair in pairs for word in pair]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
@@ -55,6 +56,7 @@ class Reporter:
         folder: where it is started.
         stream: where the report goes.
         files: where it goes besides.
+        options: of `vramlab run`, but the GPU; for commands that the report names.
         try_allocator: show the run's allocations under other allocator settings; for a `Watch`.
     """
 
@@ -68,6 +70,7 @@ class Reporter:
         stream: Any,
         files: Files,
         *,
+        options: Sequence[str] = (),
         try_allocator: bool = False,
     ) -> None:
         self._engine = engine
@@ -75,6 +78,7 @@ class Reporter:
         self._children = children
         self._processes = processes
         self._command = command
+        self._options = shlex.join(options) and f" {shlex.join(options)}"
         self._folder = folder
         self._stream = stream
         self._files = files
@@ -164,9 +168,10 @@ class Reporter:
         yield "To find out what would help:"
         path = self._files.snapshot or "snapshot.pickle"
         if not self._files.snapshot:
-            yield f"  vramlab run --gpu {self._engine.gpu} --snapshot {path} {self._command}"
+            options = f"--gpu {shlex.quote(self._engine.gpu)}{self._options} --snapshot {path}"
+            yield f"  vramlab run {options} {self._command}"
         yield f"  vramlab explain {path}   # tries changes to the program and the allocator"
-        yield f"  vramlab run --gpu all {self._command}   # which GPUs are enough"
+        yield f"  vramlab run --gpu all{self._options} {self._command}   # which GPUs are enough"
 
     def _tried_settings(self) -> dict[int, list[Trial] | str]:
         """Replay the run of each GPU that was used under other allocator settings, by index."""

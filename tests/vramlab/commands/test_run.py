@@ -203,7 +203,7 @@ def test_an_interrupted_program_is_measured_until_then(
 def test_out_of_memory_is_the_one_that_the_user_would_have_met(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    run = Run(capsys, tmp_path, MLP, "--width", "16384", gpu="T4")
+    run = Run(capsys, tmp_path, MLP, "--width", "16384", gpu="T4", steps="3")
     assert run.status == 1
     # 4 GiB a weight: parameters and gradients of 16 GiB do not fit into 14.74 GiB. The first weight
     # comes last in the backward pass: its gradient is the one that does not fit.
@@ -212,9 +212,11 @@ def test_out_of_memory_is_the_one_that_the_user_would_have_met(
     assert "OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has" in run.err
     assert "vramlab/gpu" not in run.err  # the traceback is the one of a real GPU
     commands = [line.split() for line in run.err.splitlines() if line.startswith("  vramlab ")]
-    assert commands[0][:6] == ["vramlab", "run", "--gpu", "T4", "--snapshot", "snapshot.pickle"]
+    options = ["--gpu", "T4", "--steps", "3", "--snapshot", "snapshot.pickle"]
+    assert commands[0][:8] == ["vramlab", "run", *options]
     assert commands[0][-2:] == ["--width", "16384"]  # the program's own words
     assert commands[1][:3] == ["vramlab", "explain", "snapshot.pickle"]
+    assert commands[2][:6] == ["vramlab", "run", "--gpu", "all", "--steps", "3"]
     assert run.report["fits"] is False
     (failed,) = run.report["out_of_memory"]
     assert (failed["count"], failed["segment_bytes"], failed["in_backward"]) == (1, 4 << 30, True)
