@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from vramlab.explaining import whatif
@@ -144,6 +145,12 @@ class GPUExplanation:
         return self.reserved_bytes - self.allocated_bytes
 
     @property
+    def largest_lines(self) -> list[str]:
+        """Those that are left out together, to see what the rest needs."""
+        inside = (line.name for line in self.lines if line.name != OLDER_LINE)
+        return list(islice(inside, LARGEST_LINES))
+
+    @property
     def is_fragmented(self) -> bool:
         """Whether the request would have fitted into all that was unused, were it in one piece."""
         free_bytes = self.free_bytes
@@ -251,10 +258,10 @@ def _explained(gpu: GPUTrace) -> GPUExplanation:
         explained.outcomes = list(whatif.outcomes(gpu))
         explained.remedies = remedies(gpu)
         explained.is_replayed = explained.outcomes[0].is_as_recorded
-        inside = [share for share in explained.lines if share.name != OLDER_LINE]
-        largest = {share.name for share in inside[:LARGEST_LINES]}
+        largest = explained.largest_lines
         left_out = {life.born for life in gpu.lives if line_of_block(life) in largest} - {-1}
-        if len(inside) > LARGEST_LINES and explained.outcomes[0].smallest_bytes is not None:
+        has_rest = any(line.name not in (OLDER_LINE, *largest) for line in explained.lines)
+        if has_rest and explained.outcomes[0].smallest_bytes is not None:
             rest = whatif.Replay(gpu, left_out)
             enough_bytes = rest.under(gpu.settings).reserved_bytes
             explained.without_largest_bytes = rest.smallest(gpu.settings, enough_bytes)

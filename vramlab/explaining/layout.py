@@ -63,7 +63,7 @@ def layouts_before(gpu: GPUTrace) -> list[SegmentLayout]:
     starts = [life.address for life in older]
     sizes = _sizes_at_the_end(gpu.segments)
     settings = AllocatorSettings.parse(gpu.settings)
-    segments = [*_not_for_first_request(gpu), *_expandable_before(gpu)]
+    segments = [*segments_at(gpu, 0).values(), *_expandable_before(gpu)]
     filled: list[tuple[SegmentLayout, list[_Used]]] = []
     gaps: list[_Used] = []
     for segment in segments:
@@ -83,7 +83,8 @@ def layouts_before(gpu: GPUTrace) -> list[SegmentLayout]:
                     block.size_bytes = known
                 elif not segment.is_small and not segment.mapped:
                     gaps += block.settled(settings.max_split_size_bytes)
-        filled.append((segment, used))
+        if used or not _serves_first(gpu, segment, settings.max_split_size_bytes):
+            filled.append((segment, used))
     _settle(gaps, gpu.events)
     return [
         replace(
@@ -96,24 +97,16 @@ def layouts_before(gpu: GPUTrace) -> list[SegmentLayout]:
     ]
 
 
-def _not_for_first_request(gpu: GPUTrace) -> Iterator[SegmentLayout]:
-    """Leave out the segment that the trace's first request allocated just before the trace.
+def _serves_first(gpu: GPUTrace, segment: SegmentLayout, max_split_bytes: int | None) -> bool:
+    """Whether the trace's first request allocated this free segment just before the trace.
 
     As a cached one, it would be too large for that request (`max_split_size_mb`).
     """
-    max_split_bytes = AllocatorSettings.parse(gpu.settings).max_split_size_bytes
-    if not gpu.events or max_split_bytes is None:
-        yield from segments_at(gpu, 0).values()
-        return
+    if not gpu.events or max_split_bytes is None or segment.mapped:
+        return False
     first = gpu.events[0]
-    is_used = {life.address for life in [*gpu.lives, *gpu.awaiting] if life.born < 0}
-    for segment in segments_at(gpu, 0).values():
-        end = segment.address + segment.size_bytes
-        is_free = not any(segment.address <= address < end for address in is_used)
-        is_first = (first["action"], first.get("addr")) == ("alloc", segment.address)
-        is_too_large = is_first and first["size"] < max_split_bytes <= segment.size_bytes
-        if not (is_free and is_too_large):
-            yield segment
+    is_in_it = (first["action"], first.get("addr")) == ("alloc", segment.address)
+    return is_in_it and first["size"] < max_split_bytes <= segment.size_bytes
 
 
 @dataclass

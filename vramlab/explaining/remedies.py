@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from math import inf
+from operator import attrgetter, itemgetter
 
 from vramlab.explaining.categories import (
     Category,
@@ -29,10 +29,10 @@ _LOSSES = ("cross_entropy", "log_softmax", "nll_loss")
 _IN_PLACE = ("relu", "leaky_relu", "elu", "silu", "hardtanh", "relu6", "hardswish", "dropout")
 """Functions of torch.nn.functional with an argument `inplace`."""
 _CHUNKS = 8
-_LOGITS = (1, 0.5)
-"""Sizes of logits and their gradients as fractions of the loss's blocks; half in bfloat16."""
-_SCORES = (1, 0.5)
-"""The same of attention scores and their gradients."""
+_BORN = attrgetter("born")
+_ALIKE = (1, 0.5)
+"""Sizes of logits and their gradients as fractions of the loss's blocks; half in bfloat16. The same
+of attention scores."""
 _LAST_TOKEN = 0.02
 """Fraction of the logits that the last token is at most."""
 _WORTH_NAMING = 0.02
@@ -91,13 +91,14 @@ def _changes(
     ]  # else they leak
     has_backward = any(phases.backward)
     if activations:
-        layers = _layers(activations, gpu.moment)
+        stacks = _by_stack(activations)
+        layers = _layers(stacks.values(), gpu.moment)
         if layers > 1:
             change = f"activation checkpointing, one of {layers} layers at a time"
             change += "" if has_backward else ", if a backward pass follows"
-            yield change, list(_beyond_one_layer(activations, layers, gpu.moment, end))
+            yield change, list(_beyond_one_layer(stacks, layers, gpu.moment, end))
         if not has_backward:
-            forward = sorted((*activations, *lives[Category.TEMPORARIES]), key=_birth)
+            forward = sorted((*activations, *lives[Category.TEMPORARIES]), key=_BORN)
             no_longer_needed = _no_longer_needed(forward, end)
             yield "torch.no_grad(), if no backward pass follows", no_longer_needed
     states = _whole_of(lives[Category.STATES], end)
@@ -110,7 +111,7 @@ def _changes(
     if losses:
         parts = [
             (start, stop, size * (_CHUNKS - 1) // _CHUNKS)
-            for start, stop, size in _whole_of(_and_alike(losses, large, _LOGITS), end)
+            for start, stop, size in _whole_of(_and_alike(losses, large, end), end)
         ]
         yield f"the loss at {_line_of_most(losses)} in {_CHUNKS} checkpointed chunks", parts
     scores = [life for life in activations if _is_softmax(life)]
@@ -118,7 +119,7 @@ def _changes(
         yield (
             f"F.scaled_dot_product_attention for the softmax at {_line_of_most(scores)}, if it is "
             "attention's",
-            _whole_of(_and_alike(scores, large, _SCORES), end),
+            _whole_of(_and_alike(scores, large, end), end),
         )
     for line, removed in _replaced(large, end).items():
         yield f"inplace=True at {line}, if nothing else needs its input", removed
@@ -129,7 +130,7 @@ def _changes(
 def _no_longer_needed(activations: Sequence[Life], end: int) -> list[Removed]:
     """Find what is freed without a backward pass: all but the newest activation and its input."""
     return [
-        (later.born + 1, end if life.freed is None else life.freed + 1, life.size_bytes)
+        (later.born + 1, _stop(life, end), life.size_bytes)
         for life, later in zip(activations, islice(activations, 2, None), strict=False)
         if life.freed is None or life.freed > later.born
     ]
@@ -150,101 +151,99 @@ def _with_failed_request(gpu: GPUTrace) -> GPUTrace:
     )
 
 
-def _and_alike(found: Sequence[Life], lives: Sequence[Life], parts: Sequence[float]) -> list[Life]:
-    """Add the blocks that live beside some blocks, and have their size or a part of it.
+def _and_alike(found: Sequence[Life], lives: Sequence[Life], end: int) -> list[Life]:
+    """Add to some of the blocks those that live beside them, and have their size or half of it.
 
     So the logits and their gradients are found by the loss. Some programs cut the last token off.
     """
     largest_bytes = max(life.size_bytes for life in found)
-    sizes = [part * largest_bytes for part in parts]
-    spans = [
-        (life.born, inf if life.freed is None else life.freed)
-        for life in found
-        if _is_near(life.size_bytes, sizes)
-    ]
+
+    def is_near(life: Life) -> bool:
+        sizes = (part * largest_bytes for part in _ALIKE)
+        return any(abs(life.size_bytes - size) <= _LAST_TOKEN * size for size in sizes)
+
+    spans = [(life.born, _stop(life, end)) for life in found if is_near(life)]
     known = set(map(id, found))
-    alike = (
+    return [
         life
         for life in lives
-        if id(life) not in known
-        and _is_near(life.size_bytes, sizes)
-        and any(
-            life.born <= freed and (life.freed is None or life.freed >= born)
-            for born, freed in spans
+        if id(life) in known
+        or (
+            is_near(life)
+            and any(life.born < stop and start < _stop(life, end) for start, stop in spans)
         )
-    )
-    return [*found, *alike]
+    ]
 
 
-def _is_near(size_bytes: int, sizes: Iterable[float]) -> bool:
-    return any(abs(size_bytes - size) <= _LAST_TOKEN * size for size in sizes)
+def _stop(life: Life, end: int) -> int:
+    """Return the event after a block's last; `end` if it was not freed."""
+    return end if life.freed is None else life.freed + 1
 
 
 def _whole_of(lives: Iterable[Life], end: int) -> list[Removed]:
-    return [
-        (life.born + 1, end if life.freed is None else life.freed + 1, life.size_bytes)
-        for life in lives
-    ]
+    return [(life.born + 1, _stop(life, end), life.size_bytes) for life in lives]
 
 
 _Stack = tuple[int, tuple[tuple[str, int], ...]]
 """The size of a block, and the places in the program that allocated it."""
 
 
-def _stack(life: Life) -> _Stack:
-    return life.size_bytes, tuple((frame["filename"], frame["line"]) for frame in life.frames)
+def _by_stack(lives: Iterable[Life]) -> dict[_Stack, list[Life]]:
+    stacks: dict[_Stack, list[Life]] = defaultdict(list)
+    for life in lives:
+        places = tuple((frame["filename"], frame.get("line", 0)) for frame in life.frames)
+        stacks[life.size_bytes, places].append(life)
+    return stacks
 
 
-def _layers(activations: Iterable[Life], moment: int) -> int:
+def _alive(lives: Iterable[Life], moment: int) -> int:
+    return sum(life.is_alive(moment) for life in lives)
+
+
+def _layers(stacks: Iterable[Sequence[Life]], moment: int) -> int:
     """Guess how many layers are alive: most bytes are in stacks with a block for each layer."""
-    counts = Counter(_stack(life) for life in activations if life.is_alive(moment))
     by_count: Counter[int] = Counter()
-    for (size_bytes, _), count in counts.items():
-        by_count[count] += size_bytes * count
+    for lives in stacks:
+        count = _alive(lives, moment)
+        by_count[count] += lives[0].size_bytes * count
     return by_count.most_common(1)[0][0] if by_count else 0
 
 
 def _beyond_one_layer(
-    activations: Iterable[Life], layers: int, moment: int, end: int
+    stacks: Mapping[_Stack, Sequence[Life]], layers: int, moment: int, end: int
 ) -> Iterator[Removed]:
     """Find what checkpointing drops: a layer's blocks between its forward and its backward pass.
 
     What each layer begins with stays. It is guessed to have the size of most blocks.
     """
-    groups: dict[_Stack, list[Life]] = defaultdict(list)
-    for life in activations:
-        groups[_stack(life)].append(life)
-    alive = {key: sum(life.is_alive(moment) for life in lives) for key, lives in groups.items()}
-    alive = {key: count for key, count in alive.items() if 2 * count > layers}
+    counts = {key: _alive(lives, moment) for key, lives in stacks.items()}
+    alive = {key: count for key, count in counts.items() if 2 * count > layers}
     blocks, size_bytes = Counter[int](), Counter[int]()
     for (size, _), count in alive.items():
         blocks[size] += count
         size_bytes[size] += count * size
-    least_bytes = _WORTH_NAMING * size_bytes.total()
+    least_bytes = _WORTH_NAMING * max(size_bytes.values())
     sizes = [size for size in blocks if size_bytes[size] >= least_bytes]
     input_bytes = max(sizes, key=lambda size: (blocks[size], -size))
     inputs = min((key for key in alive if key[0] == input_bytes), key=alive.__getitem__)
-    one_a_layer = [groups[key] for key, count in alive.items() if count == layers]
+    one_a_layer = [stacks[key] for key, count in alive.items() if count == layers]
     passes = _passes([lives for lives in one_a_layer if len(lives) == len(one_a_layer[0])], end)
-    for key in alive.keys() - {inputs}:
-        for life in groups[key]:
-            layer = bisect_right(passes, life.born, key=_first) - 1
-            if layer < 0:
-                continue
+    for life in (life for key in alive.keys() - {inputs} for life in stacks[key]):
+        layer = bisect_right(passes, life.born, key=itemgetter(0)) - 1
+        if layer >= 0:
             _, forward_end, backward_start = passes[layer]
-            stop = end if life.freed is None else life.freed + 1
-            stop = min(stop, backward_start)
+            stop = min(_stop(life, end), backward_start)
             if forward_end < stop:
                 yield forward_end + 1, stop, life.size_bytes
 
 
-def _passes(groups: Sequence[Sequence[Life]], end: int) -> list[tuple[int, int, int]]:
+def _passes(stacks: Sequence[Sequence[Life]], end: int) -> list[tuple[int, int, int]]:
     """Find when each layer's forward pass begins and ends, and when its backward pass begins.
 
     A layer ends with the next one. The last one takes as long as the one before it.
 
     Args:
-        groups: for each stack, its blocks layer by layer.
+        stacks: for each, its blocks layer by layer.
         end: of the trace.
     """
     layers = [
@@ -252,7 +251,7 @@ def _passes(groups: Sequence[Sequence[Life]], end: int) -> list[tuple[int, int, 
             min(life.born for life in lives),
             min(end if life.freed is None else life.freed for life in lives),
         )
-        for lives in zip(*groups, strict=True)
+        for lives in zip(*stacks, strict=True)
     ]
     passes, events = [], end
     for (start, freed), (following, _) in pairwise([*layers, (end, end)]):
@@ -260,10 +259,6 @@ def _passes(groups: Sequence[Sequence[Life]], end: int) -> list[tuple[int, int, 
             events = following - start
         passes.append((start, start + events, freed))
     return passes
-
-
-def _first(layer: tuple[int, int, int]) -> int:
-    return layer[0]
 
 
 def _is_of(life: Life, functions: Sequence[str]) -> bool:
@@ -291,7 +286,7 @@ def _replaced(lives: Iterable[Life], end: int) -> dict[str, list[Removed]]:
         before = youngest.get(life.size_bytes)
         youngest[life.size_bytes] = life
         if before is not None and before.is_alive(life.born) and _is_of(life, _IN_PLACE):
-            stop = end if before.freed is None else before.freed + 1
+            stop = _stop(before, end)
             if life.freed is not None:
                 stop = min(stop, life.freed + 1)
             found[line_of(life.frames)].append((life.born + 1, stop, life.size_bytes))
@@ -314,17 +309,13 @@ def _rebound(gpu: GPUTrace, lives: Sequence[Life], phases: Phases) -> dict[str, 
         same = [life for life in same if line_of(life.frames) == line]
         for life in group:
             assert life.freed is not None  # as it has a stack of its release
-            for other in islice(same, bisect_right(same, life.born, key=_birth), None):
+            for other in islice(same, bisect_right(same, life.born, key=_BORN), None):
                 if other.born > life.freed:
                     break
                 if list(other.frames) == list(life.frames):
                     found[line].append((other.born, life.freed + 1, size_bytes))
                     break
     return found
-
-
-def _birth(life: Life) -> int:
-    return life.born
 
 
 def _tried(gpu: GPUTrace, change: str, removed: Iterable[Removed]) -> Remedy:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vramlab import catalogue
 from vramlab.explaining.categories import NO_LINE, OLDER_LINE, Category
+from vramlab.explaining.whatif import MOST_EVENTS_SEARCHED
 from vramlab.table import Table
 from vramlab.units import GIB, MIB, format_bytes
 
@@ -236,7 +237,7 @@ def _settings(gpu: GPUExplanation) -> Iterator[str | Table]:
     if "least memory" not in columns:
         yield (
             f"least memory is not searched, because the trace has {gpu.events:,} events; with "
-            "fewer than 60,000, it is"
+            f"up to {MOST_EVENTS_SEARCHED:,}, it is"
         )
     if not gpu.is_replayed:
         yield (
@@ -376,8 +377,7 @@ def _program_advice(gpu: GPUExplanation) -> Iterator[str]:
     if gpu.without_largest_bytes is None or recorded is None:
         return
     if gpu.without_largest_bytes < (1 - _WORTH_NAMING) * recorded:
-        lines = [line.name for line in gpu.lines if line.name != OLDER_LINE][:LARGEST_LINES]
         yield (
-            f"without the blocks of {', '.join(lines)}: {_gib(gpu.without_largest_bytes)} would be "
-            "enough"
+            f"without the blocks of {', '.join(gpu.largest_lines)}: "
+            f"{_gib(gpu.without_largest_bytes)} would be enough"
         )

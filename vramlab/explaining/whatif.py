@@ -33,7 +33,7 @@ SETTINGS = (
 )
 """Tried beside the recorded one."""
 
-_MOST_EVENTS_SEARCHED = 60_000
+MOST_EVENTS_SEARCHED = 60_000
 """In longer traces the smallest memory is not searched: ten replays for each setting."""
 
 
@@ -234,7 +234,7 @@ def _requests(
 def outcomes(gpu: GPUTrace) -> Iterator[Outcome]:
     """Try a trace's requests under the recorded settings and under each of `SETTINGS`."""
     replayed, capacity = Replay(gpu), gpu.capacity_bytes
-    is_searched = len(gpu.events) <= _MOST_EVENTS_SEARCHED
+    is_searched = len(gpu.events) <= MOST_EVENTS_SEARCHED
     for settings in dict.fromkeys((gpu.settings, *SETTINGS)):
         free = replayed.under(settings)
         here = free

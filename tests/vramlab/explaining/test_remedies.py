@@ -68,6 +68,23 @@ def test_checkpointing_keeps_one_layer() -> None:
     assert remedy == Remedy(change, 3 * 30 * MIB, (4 * 10 + 30 + 2) * MIB)
 
 
+def test_layers_of_many_sizes_are_checkpointed() -> None:
+    """None of sixty sizes has 2 % of all bytes."""
+    sizes = range(60)
+    sizes_bytes = [MIB + 1024 * size for size in sizes]
+
+    def program(allocator: CachingAllocator) -> None:
+        for _ in range(2):
+            for line, size_bytes in enumerate(sizes_bytes):
+                allocator.malloc(size_bytes, context=stack(line))
+
+    checkpointing = next(
+        each for each in remedies(the_gpu(program)) if "checkpointing" in each.change
+    )
+    # The smallest is taken for what a layer begins with, and stays. Of one layer, all stay.
+    assert checkpointing.freed_bytes == sum(sizes_bytes[1:])
+
+
 def test_advice_names_the_changes_after_which_the_failed_request_succeeds() -> None:
     def program(allocator: CachingAllocator) -> None:
         for _ in range(9):
