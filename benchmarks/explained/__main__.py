@@ -54,10 +54,10 @@ def advised(beginning: str, words: tuple[str, str], engine: str = "native") -> A
     """Compare the peak that a remedy promises with the peak after the change."""
     how, change = words
     with tempfile.TemporaryDirectory() as folder:
-        before, snapshot = _run(engine, folder, f"{_ADVISED}", how)
+        before, snapshot = _run(engine, folder, f"{_ADVISED}", *how.split())
         (gpu,) = explain(f"{snapshot}").gpus
         (remedy,) = (each for each in gpu.remedies if each.change.startswith(beginning))
-        after, _ = _run(engine, folder, f"{_ADVISED}", how, change)
+        after, _ = _run(engine, folder, f"{_ADVISED}", *how.split(), change)
     before_bytes, after_bytes = (
         report["devices"][0]["peak_allocated_bytes"] for report in (before, after)
     )
