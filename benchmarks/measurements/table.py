@@ -63,11 +63,9 @@ def markdown() -> str:
             f"| {source}, not in the sum: one condition is fitted | {gpu} | {_errors(found)} |"
         )
     far = Counter(_reason(row) for row, size in everything if _is_far(row, size))
-    reasons = [f"- {why} ({count} figures)." for why, count in far.items()]
+    reasons = [f"- {why} ({count} figure{'s' * (count > 1)})." for why, count in far.items()]
     about = [f"- **{source}**: {_about(source)}" for source in SOURCES]
-    return "\n".join(
-        [*lines, "", *about, "", f"Further off than {_FAR:.0%}, and why:", "", *reasons]
-    )
+    return "\n".join([*lines, "", *about, "", f"Errors above {_FAR:.0%}, and why:", "", *reasons])
 
 
 def _errors(found: Iterable[tuple[Row, int]]) -> str:
