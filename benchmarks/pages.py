@@ -50,7 +50,7 @@ PAGES = (
     *(ROOT / "docs" / f"cheat_sheet_{part.number}.md" for part in PARTS),
 )
 
-OF_LOCKED_PYTORCH = ("torch-cuda", "c-layer", "private-names")
+OF_LOCKED_PYTORCH = ("torch-cuda", "c-layer")
 """Parts about the locked PyTorch: with another one installed they stay as they are."""
 
 _PART = re.compile(
@@ -89,7 +89,6 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         "known-differences": recorded_tables.known_differences,
         "torch-cuda": coverage_tables.torch_cuda,
         "c-layer": coverage_tables.c_layer,
-        "private-names": coverage_tables.private_names,
         "plan": plan_example.answer,
         "badges": address.badges,
         "picture": front_page.image,

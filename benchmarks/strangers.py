@@ -163,7 +163,8 @@ def ending(report: dict[str, Any] | None, stderr: str) -> tuple[str, str]:
 def markdown(tried: Sequence[Tried]) -> str:
     """Return the table for docs/scripts.md."""
     header = (
-        "| script | `vramlab run` ... | outcome | needed | s |\n| --- | --- | --- | --- | --- |"
+        "| script | `vramlab run` ... | outcome | device memory used | seconds |\n"
+        "| --- | --- | --- | --- | --- |"
     )
     rows = [
         f"| [{each.name}](https://github.com/{each.repository}/tree/{each.commit}"
@@ -176,11 +177,15 @@ def markdown(tried: Sequence[Tried]) -> str:
     fine = sum(each.outcome in _ANSWERS for each in tried)
     versions = ", ".join(f"{name} {of}" for name, of in read_versions().items())
     told = (
-        f"{fine} of {len(tried)} ended with an answer; the others say why not. They ran with "
-        f"{versions}: {ran}."
+        f"For {fine} of {len(tried)} scripts, vramlab reports whether they fit; for the others, "
+        f"why they cannot run. With {versions}; {ran}."
     )
-    note = "Seconds are of the machine that wrote this table."
-    folded = ["<details><summary>Which, and what they need</summary>", "", header, *rows, "", note]
+    folded = [
+        "<details><summary>All scripts, with the device memory used</summary>",
+        "",
+        header,
+        *rows,
+    ]
     return "\n".join([told, "", *folded, "", "</details>"])
 
 

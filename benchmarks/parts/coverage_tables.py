@@ -21,14 +21,8 @@ from torch import nn
 from benchmarks.estimates.scores import markdown_table
 from vramlab.gpu import VirtualGPU
 from vramlab.gpu.stand_ins.torch_c import is_safe_without_gpu
-from vramlab.gpu.torch_internals import (
-    CUDA_FUNCTIONS,
-    Found,
-    Internal,
-    installed_version,
-    internals,
-)
-from vramlab.torch_versions import NEWEST, parse, text
+from vramlab.gpu.torch_internals import CUDA_FUNCTIONS, installed_version
+from vramlab.torch_versions import parse, text
 
 NAMESPACES = (torch.cuda, torch.cuda.memory)
 """Where public names are looked for: in `__all__` of these, in this order."""
@@ -146,36 +140,19 @@ def _error_of(value: Any) -> str | None:
 
 
 def c_layer() -> str:
-    """Return what becomes of each C function under torch.cuda and torch.accelerator."""
-    named = [*CUDA_FUNCTIONS, *sorted(c_functions() - CUDA_FUNCTIONS.keys())]
-    rows = [(f"`{name}`", _fate(name)) for name in named]
-    return markdown_table(("`torch._C`", "on a virtual GPU"), rows)
+    """Return which C functions under torch.cuda and torch.accelerator are supported, and how."""
+    rows = [(f"`{name}`", internal.purpose) for name, internal in CUDA_FUNCTIONS.items()]
+    others = sorted(c_functions() - CUDA_FUNCTIONS.keys())
+    hidden = [name for name in others if not is_safe_without_gpu(name)]
+    return "\n\n".join(
+        (
+            markdown_table(("`torch._C`", "on a virtual GPU"), rows),
+            f"Hidden are {_listed(hidden)}.",
+        )
+    )
 
 
 def c_functions() -> set[str]:
     """Return the C functions of torch.cuda that PyTorch's types list, in every build."""
     types_of_c = Path(torch.__file__).parent / "_C" / "__init__.pyi"
     return set(re.findall(r"^def (_cuda_\w+)", types_of_c.read_text(encoding="utf-8"), re.M))
-
-
-def _fate(name: str) -> str:
-    if name in CUDA_FUNCTIONS:
-        return f"supported: {CUDA_FUNCTIONS[name].purpose}"
-    if is_safe_without_gpu(name):
-        return "PyTorch's own function, which needs no GPU"
-    return "hidden: using it raises an error"
-
-
-def private_names() -> str:
-    """Return the private names of PyTorch that vramlab uses besides: what for, and who has them."""
-    rows = [
-        (f"`{each.path}`", each.purpose, _versions(each))
-        for each in sorted(internals(), key=lambda each: each.path)
-        if each not in CUDA_FUNCTIONS.values()
-    ]
-    return markdown_table(("name", "purpose", "in PyTorch"), rows)
-
-
-def _versions(internal: Internal) -> str:
-    span = f"{text(internal.since)} to {text(internal.until or NEWEST)}"
-    return span if internal.found is Found.ALWAYS else f"{span}, {internal.found.value}"

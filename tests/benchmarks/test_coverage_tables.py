@@ -31,10 +31,16 @@ def test_what_is_asked_most_is_answered() -> None:
     )
 
 
-def test_every_function_of_the_c_layer_has_a_row() -> None:
-    rows = [line.split("|")[1].strip(" `") for line in coverage_tables.c_layer().splitlines()[2:]]
-    assert sorted(rows) == sorted(CUDA_FUNCTIONS.keys() | coverage_tables.c_functions())
-    assert len(rows) >= 90
+def test_every_function_of_the_c_layer_is_supported_or_hidden() -> None:
+    table, hidden = coverage_tables.c_layer().split("\n\n")
+    rows = [line.split("|")[1].strip(" `") for line in table.splitlines()[2:]]
+    assert rows == list(CUDA_FUNCTIONS)
+    # PyTorch's own function, which only returns the version of CUDA it was built with.
+    harmless = {"_cuda_getCompiledVersion"}
+    assert set(re.findall(r"`(\w+)`", hidden)) == (
+        coverage_tables.c_functions() - CUDA_FUNCTIONS.keys() - harmless
+    )
+    assert len(rows) >= 60
 
 
 def test_a_page_is_not_written_with_another_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
