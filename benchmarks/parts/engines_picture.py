@@ -45,18 +45,18 @@ def columns() -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     gpus = f"one of the {len(catalogue.models())} in the catalogue"
     stems = ", ".join(library.stem for library in LIBRARIES[:4])
     portable = (
-        Box("any PyTorch, the CPU build too", "ops on meta tensors, under a dispatch mode"),
-        Box("what each CUDA kernel takes", f"{len(TABLE.rules)} rules, read from PyTorch's source"),
+        Box("any PyTorch, even the CPU build", "ops on meta tensors, under a dispatch mode"),
+        Box("memory of CUDA kernels", f"{len(TABLE.rules)} rules, read from PyTorch's source"),
         Box("vramlab's caching allocator", "PyTorch's, reimplemented"),
-        Box("a GPU that is described", gpus),
+        Box("a described GPU", gpus),
     )
     native = (
         Box("PyTorch's released CUDA build", "Linux on x86-64"),
-        Box("its own host code", "workspaces, attention, temporaries: all decided here"),
-        Box("its own caching allocator", "segments, blocks, out of memory"),
+        Box("PyTorch's host code", "decides workspaces, attention kernels, temporaries"),
+        Box("PyTorch's caching allocator", "segments, blocks, out of memory"),
         Box(
-            f"{len(LIBRARIES)} substitute libraries",
-            f"{stems} ...: they only count",
+            f"{len(LIBRARIES)} stub libraries",
+            f"{stems} ...: only count bytes",
         ),
     )
     return portable, native
@@ -103,7 +103,7 @@ def draw() -> str:
 
 
 def in_words() -> str:
-    """Return what the picture shows, for who does not see it."""
+    """Describe the picture in words, for screen readers."""
     ways = (
         f"{name}: {', '.join(f'{box.name} ({box.more})' for box in boxes)}"
         for name, boxes in zip(("The portable engine", "The native engine"), columns(), strict=True)

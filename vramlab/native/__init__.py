@@ -1,4 +1,4 @@
-"""The native engine: PyTorch's own CUDA build on substitute libraries, without a GPU.
+"""The native engine: PyTorch's own CUDA build on stub libraries, without a GPU.
 
 What CUDA memory a program takes is decided on the host, by PyTorch's code and the libraries it
 calls. Here that code is PyTorch's released one; under it lie libraries that describe a GPU, hand
