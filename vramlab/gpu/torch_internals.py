@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from torch.overrides import _get_current_function_mode_stack as get_function_mode_stack
     from torch.overrides import _pop_mode as pop_function_mode
     from torch.overrides import _push_mode as push_function_mode
+    from torch.utils._device import _device_constructors as device_constructors
     from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
     from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
     from torch.utils._python_dispatch import (
@@ -207,6 +208,11 @@ READ: Mapping[str, Internal] = {
     "current_graph_task_id": Internal(
         "torch._C._current_graph_task_id",
         "is not -1 during a backward pass",
+        arguments="",
+    ),
+    "device_constructors": Internal(
+        "torch.utils._device._device_constructors",
+        "tells which functions make a tensor on the default device",
         arguments="",
     ),
     "dispatch_dump": Internal(

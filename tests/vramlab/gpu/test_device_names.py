@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,28 @@ def test_default_device(gpus: VirtualGPU) -> None:
     finally:
         torch.set_default_device(None)
     assert torch.zeros(3).device.type == "cpu"
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_what_a_backward_pass_makes_without_a_device_is_on_the_cpu(values: bool) -> None:
+    class Draws(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+            made = torch.rand(()), torch.zeros(3), torch.tensor([1.0]), torch.arange(2)
+            assert {each.device.type for each in made} == {"cpu"}
+            assert torch.as_tensor(gradient).device == torch.asarray(gradient).device == CUDA0
+            with torch.device("cuda"):
+                assert torch.rand(()).device == CUDA0
+            return gradient
+
+    with VirtualGPU("T4", values=values):
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        Draws.apply(x).sum().backward()
+        assert x.grad is not None
 
 
 def test_current_device(gpus: VirtualGPU) -> None:

@@ -23,7 +23,12 @@ from torch.overrides import TorchFunctionMode
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.errors import reraise_naming_cuda
 from vramlab.gpu.core.tensors import tensors_in
-from vramlab.gpu.torch_internals import OpOverload, pop_function_mode, push_function_mode
+from vramlab.gpu.torch_internals import (
+    OpOverload,
+    device_constructors,
+    pop_function_mode,
+    push_function_mode,
+)
 
 Override = Callable[..., Any]
 
@@ -78,7 +83,13 @@ class DeviceMode(TorchFunctionMode):
             # An op that another dispatch mode passes on names the backing device where C++ meant
             # the GPU.
             passed_on = isinstance(func, OpOverload)
-            if not passed_on and device is not None and service.is_backing_device(kwargs["device"]):
+            if device is not None:
+                names_host = service.is_backing_device(kwargs["device"])
+            else:  # where operands are, or else on the host
+                names_host = func in device_constructors() and (
+                    service.dispatcher.work_where(args, kwargs) is None
+                )
+            if names_host and not passed_on:
                 with service.dispatcher.machine.thread.naming_backing_device():
                     return func(*args, **kwargs)
             gpu = None
