@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -34,8 +34,8 @@ class Afterwards:
     loss: torch.Tensor
     gradients: dict[str, torch.Tensor]
     input_gradient: torch.Tensor | None
-    drawn: torch.Tensor
-    """Random numbers that are drawn next."""
+    drawn: Mapping[str, torch.Tensor]
+    """Random numbers that are drawn next, by device."""
 
     calls: Sequence[int]
     """How often each block was called."""
@@ -71,6 +71,8 @@ def _counting(run: Run, block: torch.nn.Module) -> Callable[..., Any]:
         run.require_intact()
         with run.record.marking("block"):
             y: torch.Tensor = block(x)
+        if others:
+            y = y * torch.rand(())  # of the CPU's generator
         for other in others:
             y = y + other * x
         return y
@@ -117,7 +119,7 @@ def _after_step(run: Run, returned: torch.Tensor) -> Afterwards:
         loss=on_host(returned, "The loss is not a tensor."),
         gradients={name: to_host(each.grad) for name, each in named if each.grad is not None},
         input_gradient=None if x.grad is None else to_host(x.grad),
-        drawn=torch.rand(4, device="cuda").cpu(),
+        drawn={device: torch.rand(4, device=device).cpu() for device in ("cuda", "cpu")},
         calls=[sum(each is block for each in run.noted) for block in model],
     )
 
@@ -125,7 +127,7 @@ def _after_step(run: Run, returned: torch.Tensor) -> Afterwards:
 def _as_pytorch(run: Run, expected: Afterwards) -> None:
     found: Afterwards = run.results
     require_close(found.loss, expected.loss, "The loss is wrong.", rtol=SAME)
-    random = "Does dropout use the same random numbers when the function runs again?"
+    random = "Are the random numbers the same when the function runs again, on both devices?"
     hint = random if "dropout" in run.case else ""
     require_gradients(found.gradients, expected.gradients, SAME, hint)
     if expected.input_gradient is not None:
@@ -142,12 +144,13 @@ def _as_pytorch(run: Run, expected: Afterwards) -> None:
                 f"It fits, but block {number} was called {calls} times. A checkpoint calls its "
                 "function once in the forward pass and once in the backward pass."
             )
-    if not torch.equal(found.drawn, expected.drawn):
-        raise NotFixed(
-            "The gradients are right, but the random numbers drawn after the step differ from "
-            "those without your checkpoint. Which state has to be restored after the function ran "
-            "again?"
-        )
+    for device, drawn in expected.drawn.items():
+        if not torch.equal(found.drawn[device], drawn):
+            raise NotFixed(
+                f"The gradients are right, but the random numbers drawn on {device!r} after the "
+                "step differ from those without your checkpoint. Which state has to be restored "
+                "after the function ran again?"
+            )
 
 
 def _checkpoint_of_pytorch(function: Any, *inputs: Any) -> Any:

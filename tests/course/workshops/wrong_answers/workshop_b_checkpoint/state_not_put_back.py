@@ -1,4 +1,4 @@
-"""Leaves the generator where the last function has left it.
+"""Leaves the generators where the last function has left them.
 
 loses: checkpoint_with_dropout
 says: Which state has to be restored
@@ -11,14 +11,15 @@ class RandomCheckpoint(torch.autograd.Function):
     @staticmethod
     def forward(ctx, function, _, x, scale, number):
         ctx.function, ctx.number = function, number
-        ctx.state = torch.cuda.get_rng_state()
+        ctx.states = torch.get_rng_state(), torch.cuda.get_rng_state()
         ctx.save_for_backward(x, scale)
         return function(x, scale, number)
 
     @staticmethod
     def backward(ctx, gradient):
         x, scale = (each.detach().requires_grad_() for each in ctx.saved_tensors)
-        torch.cuda.set_rng_state(ctx.state)
+        torch.set_rng_state(ctx.states[0])
+        torch.cuda.set_rng_state(ctx.states[1])
         with torch.enable_grad():
             y = ctx.function(x, scale, ctx.number)
         torch.autograd.backward(y, gradient)
