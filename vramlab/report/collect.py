@@ -124,11 +124,15 @@ def virtual_devices(gpu: VirtualGPU) -> tuple[UsedDevice, ...]:
 def native_devices(model: GPUModel, watch: HistoryWatch) -> tuple[UsedDevice, ...]:
     """Describe the memory of the GPUs of this process, which runs on the native engine."""
     watch.count()
+
+    def has_context(device: PeakWatch) -> bool:
+        return bool(device.reserved_until_now_bytes or device.out_of_memory_count)
+
     return tuple(
         UsedDevice(
             index,
             model.total_bytes,
-            model.context_bytes if device.reserved_until_now_bytes else 0,
+            model.context_bytes if has_context(device) else 0,
             model.is_estimated("context_bytes"),
         )
         for index, device in enumerate(watch.devices)

@@ -77,8 +77,9 @@ def _parts(summary: Summary, width: int) -> Iterator[RenderableType]:
         yield ""
         yield _bar(device, width)
         yield _memory(device)
-        yield ""
-        yield _lines(device, summary.folder)
+        if device.lines:
+            yield ""
+            yield _lines(device, summary.folder)
         if device.stages:
             yield ""
             yield _stages(device)

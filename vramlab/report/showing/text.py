@@ -43,8 +43,9 @@ def _paragraphs(summary: Summary) -> Iterator[str]:
     for device in used_devices(summary):
         yield ""
         yield from _where_the_bytes_are(device)
-        yield ""
-        yield from _lines(device, summary.folder)
+        if device.lines:
+            yield ""
+            yield from _lines(device, summary.folder)
         if device.stages:
             yield ""
             yield from stage_lines(device.stages)
