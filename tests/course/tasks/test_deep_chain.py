@@ -35,7 +35,6 @@ def verdict(answer: Train, room_bytes: int = 0, batches_per_step: int = 1) -> st
     repair = training(
         trainer(),
         room_bytes=room_bytes,
-        same=1e-6,
         question="Who holds more?",
         batches_per_step=batches_per_step,
     )

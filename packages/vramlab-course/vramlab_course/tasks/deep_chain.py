@@ -7,17 +7,14 @@ from typing import Any
 
 from vramlab.units import format_bytes
 from vramlab_classroom.judge.lazy import torch
-from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run, room
-from vramlab_course.tasks.results import parameters_of, require_close, to_host
+from vramlab_course.tasks.results import parameters_of, to_host
+from vramlab_course.tasks.weight_changes import require_same_training
 
 WIDTH = 512
 WEIGHT_BYTES = 4 * WIDTH * WIDTH
-MOST_OFF = 5e-6
-"""Of all weights together, relative to their size. A step of AdamW decays them by 1e-3 * 1e-2 =
-1e-5, which is less than a single weight may be off."""
 
 ROWS = 8
 """Of a batch: its activations are next to nothing beside a weight."""
@@ -26,15 +23,12 @@ Train = Callable[["torch.nn.Module", Callable[[int], "torch.Tensor"], int], obje
 """Trains a model, on batches from a function that loads them, for so many steps."""
 
 
-def training(
-    own: Train, *, room_bytes: int, same: float, question: str, batches_per_step: int = 1
-) -> Repair:
+def training(own: Train, *, room_bytes: int, question: str, batches_per_step: int = 1) -> Repair:
     """Make the repair of such a training; its cases say how many `layers` and `steps`.
 
     Args:
         own: gives the weights that are right, and the limit.
         room_bytes: what may be reserved beyond what our own program does.
-        same: how far a weight may be off.
         question: for a reader whose program has run out of memory.
         batches_per_step: how many programs have to load for each of their `steps`.
     """
@@ -51,19 +45,7 @@ def training(
 
     def same_weights(run: Run, expected: torch.Tensor) -> None:
         check_order(run.noted, batches(run))
-        require_close(
-            run.results,
-            expected,
-            "It fits, but the trained weights differ from those of the original program.",
-            rtol=0,
-            atol=same,
-        )
-        off = float((run.results - expected).norm() / expected.norm())
-        if off > MOST_OFF:
-            raise NotFixed(
-                f"It fits, but the weights are off by {off:.1e} of their size. Are the optimizers "
-                "and their settings the same, weight decay included?"
-            )
+        require_same_training(run.results, expected)
 
     return Repair(
         gpu=GPU("T4", values=True),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from vramlab_classroom.judge.lazy import torch
 from vramlab_classroom.judge.task import NotFixed
 from vramlab_course.tasks.repair import Run
-from vramlab_course.tasks.results import named_parameters_of, require_close, to_host
+from vramlab_course.tasks.results import CLOSE, named_parameters_of, require_close, to_host
 
 Gradients = Mapping[str, "torch.Tensor"]
 """By the names of their parameters, on the host."""
@@ -23,14 +23,14 @@ def collect_gradients(run: Run, returned: object) -> Gradients:
 
 
 def require_gradients(
-    found: Gradients, expected: Gradients, tolerance: float, hint: str = ""
+    found: Gradients, expected: Gradients, within: float = CLOSE, hint: str = ""
 ) -> None:
     """Require the same gradients.
 
     Args:
         found: of all parameters that have one.
         expected: the right ones.
-        tolerance: relative to each number, and to the largest of its tensor.
+        within: how far each number may be off: see `require_close`.
         hint: a sentence for who has others.
 
     Raises:
@@ -46,5 +46,4 @@ def require_gradients(
     for name, wanted in expected.items():
         others = " ".join(filter(None, ("It fits, but the gradients are wrong.", hint)))
         message = f"{others} For {name}:"
-        atol = tolerance * float(wanted.abs().max())
-        require_close(found[name], wanted, message, rtol=tolerance, atol=atol)
+        require_close(found[name], wanted, message, within=within)

@@ -151,8 +151,7 @@ def _same_gradients(run: Run, expected: Sequence[list[torch.Tensor]]) -> None:
                 f"The gradient of layer {layer}'s shard on rank {rank} is not that of the mean "
                 "over all ranks."
             )
-            most = float(right.abs().max())
-            require_close(found, right, message, rtol=SAME, atol=SAME * most)
+            require_close(found, right, message, within=SAME)
 
 
 def _are_backwards(found: list[torch.Tensor], right: list[torch.Tensor]) -> bool:

@@ -1,7 +1,7 @@
 """Makes it fit by training differently.
 
 loses: train_head
-says: It fits, but the head's weight is not the same any more.
+says: the trained weights differ
 """
 
 

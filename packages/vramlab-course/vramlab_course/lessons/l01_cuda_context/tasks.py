@@ -362,7 +362,7 @@ def _sums(run: Run, sums: object) -> torch.Tensor:
 
 def _same_sums(run: Run, expected: torch.Tensor) -> None:
     message = "The worker starts, but the result has changed."
-    require_close(run.results, expected, message, rtol=0, atol=0)
+    require_close(run.results, expected, message)
 
 
 HAND_OVER = Fix(

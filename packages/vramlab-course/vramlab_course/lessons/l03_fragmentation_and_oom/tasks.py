@@ -474,7 +474,7 @@ def _same_features(run: Run, expected: Sequence[torch.Tensor]) -> None:
                 f"instead of {wanted.dtype} of shape {tuple(wanted.shape)}. Are they in order?"
             )
         message = f"It fits, but the values of item {index} have changed."
-        require_close(feature, wanted, message, rtol=0, atol=0)
+        require_close(feature, wanted, message)
 
 
 COLLECT = Fix(

@@ -14,6 +14,7 @@ from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Observ
 from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.repair import Repair, Run
 from vramlab_course.tasks.results import on_host, parameters_of, require_close, to_host
+from vramlab_course.tasks.weight_changes import require_same_training
 
 A100 = GPU("A100-40GB")
 
@@ -376,10 +377,9 @@ def _weights(run: Run, weight: object) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _same_weight(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
     (returned, head), (wanted, _) = run.results, expected
-    message = "It fits, but the head's weight is not the same any more."
-    require_close(returned, wanted, message, rtol=0, atol=0)
+    require_same_training([returned], [wanted])
     message = "It returns the right weight, but the head of the model has another."
-    require_close(head, wanted, message, rtol=0, atol=0)
+    require_close(head, returned, message)
 
 
 TRAIN_HEAD = Fix(

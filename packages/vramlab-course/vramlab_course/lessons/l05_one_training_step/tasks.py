@@ -490,13 +490,11 @@ def _scores_and_weights(run: Run, scores: object) -> Trained:
 
 def _same_training(run: Run, expected: Trained) -> None:
     scores, learned, states = run.results
-    require_close(
-        scores, expected[0], "It fits, but its scores have changed.", rtol=1e-4, atol=1e-8
-    )
+    require_close(scores, expected[0], "It fits, but its scores have changed.")
     message = "It fits, but the model has learned something else."
-    require_close(learned, expected[1], message, rtol=1e-4)
+    require_close(learned, expected[1], message)
     message = "It fits, but the optimizer has not done the steps: its momentum is another."
-    require_close(states, expected[2], message, rtol=1e-3, atol=1e-6)
+    require_close(states, expected[2], message)
 
 
 def _batch_bytes(run: Run) -> int:

@@ -316,9 +316,6 @@ WHICH = Diagnose(
 ROOM_BYTES = 6 * MIB
 """More than the loop takes for a while (three weights), less than foreach (all of them)."""
 
-SAME = 1e-4
-"""Ways to run step() differ in the last bits; one step of AdamW moves a weight by 1e-3."""
-
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
     def learn(optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -345,7 +342,6 @@ TRAIN = Fix(
         _train,
         batches_per_step=2,
         room_bytes=ROOM_BYTES,
-        same=SAME,
         question="Which tensors of their size does that step need, and which are left "
         "from work that is done?",
     ),

@@ -441,8 +441,8 @@ def _same_evaluation(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> N
     check_order(run.noted, run.case["batches"])
     loss, scores = run.results
     message = "It fits, but its scores are others. Does dropout do nothing here?"
-    require_close(scores, expected[1], message, atol=1e-5)
-    require_close(loss, expected[0], "It fits, but its mean loss is another.", rtol=1e-4)
+    require_close(scores, expected[1], message)
+    require_close(loss, expected[0], "It fits, but its mean loss is another.")
 
 
 EVALUATE = Fix(

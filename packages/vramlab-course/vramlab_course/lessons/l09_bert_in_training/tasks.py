@@ -469,7 +469,7 @@ def _same_training(run: Run, expected: dict[str, torch.Tensor]) -> None:
     check_order(run.noted, run.case["steps"])
     for name, wanted in expected.items():
         message = f"It fits, but the {name} differ from those of the original program."
-        require_close(run.results[name], wanted, message, rtol=SAME / 10, atol=SAME)
+        require_close(run.results[name], wanted, message, within=SAME)
 
 
 TRAIN = Fix(

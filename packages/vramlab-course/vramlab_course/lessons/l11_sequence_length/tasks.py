@@ -479,7 +479,7 @@ def _same_attention(run: Run, expected: list[torch.Tensor]) -> None:
             "before it, as many as the window has, and to none after it; scores are divided by "
             "the square root of the head size."
         )
-        require_close(found, wanted, message, atol=SAME * float(wanted.abs().max()))
+        require_close(found, wanted, message, within=SAME)
 
 
 def _scores_bytes(run: Run) -> int:

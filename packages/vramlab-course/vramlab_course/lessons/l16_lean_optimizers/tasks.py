@@ -271,8 +271,6 @@ WHICH = Diagnose(
 ROOM_BYTES = 4 * MIB
 """Less than the gradients of five weights."""
 
-SAME = 1e-5
-
 
 def _train(model: torch.nn.Module, load: Callable[[int], torch.Tensor], steps: int) -> None:
     from vramlab_course.lessons.l16_lean_optimizers.step_in_backward import step_in_backward
@@ -293,7 +291,6 @@ TRAIN = Fix(
     trial=training(
         _train,
         room_bytes=ROOM_BYTES,
-        same=SAME,
         question=(
             "Weights and AdamW's two states are three times the weights. How many gradients "
             "must be allocated at the same time?"

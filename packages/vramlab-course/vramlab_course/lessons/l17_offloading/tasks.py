@@ -14,7 +14,8 @@ from vramlab_course.tasks.gpus import GPU
 from vramlab_course.tasks.gradients import Gradients, collect_gradients, require_gradients
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
-from vramlab_course.tasks.results import parameters_of, require_close, to_host
+from vramlab_course.tasks.results import parameters_of, to_host
+from vramlab_course.tasks.weight_changes import require_same_training
 
 T4 = GPU("T4")
 
@@ -318,7 +319,6 @@ WHAT = Diagnose(
 WIDTH, ROWS = 256, 2048
 ACTIVATION_BYTES = 4 * WIDTH * ROWS
 WEIGHT_BYTES = 4 * WIDTH * WIDTH
-SAME = 1e-5
 
 
 def _seeded_chain(layers: int) -> torch.nn.Sequential:
@@ -352,7 +352,7 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
     run.require_no_more_flops(
         "it recomputes layers. Here the activations have to be stored, but not on the GPU."
     )
-    require_gradients(run.results, expected, SAME)
+    require_gradients(run.results, expected)
 
 
 STEP = Fix(
@@ -411,8 +411,7 @@ def _weights(run: Run, returned: object) -> torch.Tensor:
 
 def _same_weights(run: Run, expected: torch.Tensor) -> None:
     check_order(run.noted, run.case["steps"])
-    message = "It fits, but the trained weights differ from those of the original program."
-    require_close(run.results, expected, message, rtol=0, atol=2e-5)
+    require_same_training(run.results, expected)
 
 
 TRAIN = Fix(

@@ -416,7 +416,7 @@ def _same_product(run: Run, expected: torch.Tensor) -> None:
     message = (
         "It fits, but the result is wrong. What does gelu need: parts of the sum, or complete sums?"
     )
-    require_close(run.results, expected, message, atol=1e-4)
+    require_close(run.results, expected, message)
     if min(run.peaks_bytes) < MATRIX_BYTES:
         raise NotFixed(
             f"It fits, but one GPU never held more than {format_bytes(min(run.peaks_bytes))}. "

@@ -16,7 +16,8 @@ from vramlab_course.tasks.batches import check_order, numbered_batch
 from vramlab_course.tasks.gpus import GPU, NO_RESTS
 from vramlab_course.tasks.readings import growth_bytes
 from vramlab_course.tasks.repair import Repair, Run, room
-from vramlab_course.tasks.results import require_close, to_host
+from vramlab_course.tasks.results import to_host
+from vramlab_course.tasks.weight_changes import require_same_training
 from vramlab_course.tasks.workspaces import take_workspaces
 
 T4 = GPU("T4", alloc_conf=NO_RESTS)
@@ -402,7 +403,6 @@ WHICH = Diagnose(
 
 WIDTH, ROWS, RANK = 512, 8, 4
 ROOM_BYTES = 4 * MIB
-SAME = 1e-5
 
 Frozen = tuple["torch.Tensor", "torch.Tensor"]
 
@@ -458,21 +458,14 @@ def _where_it_ended(run: Run) -> str:
     )
 
 
-def _collect(run: Run, returned: object) -> torch.Tensor:
-    """Return the adapters, one after the other."""
-    adapters = run.inputs[1]
-    return torch.cat([to_host(each).flatten() for pair in adapters for each in pair])
+def _collect(run: Run, returned: object) -> list[torch.Tensor]:
+    """Return the adapters."""
+    return [to_host(each) for pair in run.inputs[1] for each in pair]
 
 
-def _compare(run: Run, expected: torch.Tensor) -> None:
+def _compare(run: Run, expected: list[torch.Tensor]) -> None:
     check_order(run.noted, run.case["steps"])
-    require_close(
-        run.results,
-        expected,
-        "It fits, but the trained adapters differ from those of the original program.",
-        rtol=0,
-        atol=SAME,
-    )
+    require_same_training(run.results, expected)
 
 
 TRAIN = Fix(

@@ -427,7 +427,7 @@ def _same_layer(run: Run, expected: dict[str, torch.Tensor]) -> None:
         )
     for name, right in expected.items():
         message = f"It fits, but {name} is wrong."
-        require_close(run.results[name], right, message, rtol=1e-4, atol=1e-5)
+        require_close(run.results[name], right, message)
 
 
 def _where_it_ended(run: Run) -> str:

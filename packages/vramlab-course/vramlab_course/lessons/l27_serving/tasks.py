@@ -611,7 +611,7 @@ def _same_outputs(run: Run, expected: list[torch.Tensor]) -> None:
             )
     for request, (found, right) in enumerate(zip(run.results, expected, strict=True)):
         message = f"It fits, but the output of request {request} is wrong."
-        require_close(found, right, message, rtol=1e-4, atol=1e-5)
+        require_close(found, right, message)
 
 
 def _arriving(random: Random) -> list[list[int]]:

@@ -393,8 +393,8 @@ def _hooked(model: torch.nn.Module) -> str:
 def _same_training(run: Run, expected: tuple[torch.Tensor, torch.Tensor]) -> None:
     check_order(run.noted, run.case["batches"])
     mean, largest = run.results
-    require_close(largest, expected[1], "It fits, but the largest outputs are wrong.", rtol=1e-4)
-    require_close(mean, expected[0], "It fits, but the mean check is wrong.", rtol=1e-4)
+    require_close(largest, expected[1], "It fits, but the largest outputs are wrong.")
+    require_close(mean, expected[0], "It fits, but the mean check is wrong.")
 
 
 TRAIN = Fix(

@@ -1,6 +1,6 @@
 """Computes five rows and repeats them.
 
-says: the head's weight is not the same any more
+says: the trained weights differ
 """
 
 import torch
