@@ -241,7 +241,6 @@ ROWS = 8192
 UNIT_BYTES = 4 * ROWS * WIDTH
 """An activation: 2 MiB."""
 EPS = 1e-5
-"""Formulas in another order differ in the last bits, and over many layers in a few more."""
 
 
 def _repair(
