@@ -5,7 +5,7 @@
     graph.kept_bytes             # what would not live without the backward pass
     graph.ops[0].saved           # (what the op calls it, bytes, parameter, input or activation)
 
-Ask before the backward pass: it lets go of what was saved. Works on any GPU.
+Call it before the backward pass, which frees the saved tensors. Works on any GPU.
 """
 
 from __future__ import annotations

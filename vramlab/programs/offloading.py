@@ -156,7 +156,7 @@ class HostOptimizer:
                 parameter.copy_(landing, non_blocking=self._pin_memory)
 
     def zero_grad(self) -> None:
-        """Let go of gradients that were not used; `step()` lets go of those that were."""
+        """Free gradients that were not used; `step()` frees those that were."""
         for index, parameter in enumerate(self._on_gpu):
             self._receive(index)
             parameter.grad = None
@@ -186,7 +186,7 @@ class HostOptimizer:
 class StreamedLayers(nn.Module):
     """Layers whose parameters are on the host, and visit the GPU one layer at a time.
 
-    Forward brings a layer's parameters, runs it, and lets go of them. Backward brings them again,
+    Forward brings a layer's parameters, runs it, and frees them. Backward brings them again,
     recomputes the layer (checkpointing), and sends its gradients to the host, where an optimizer
     works on them as usual. The GPU holds the layers' inputs, and one layer; with `prefetch` two,
     because the next one's parameters travel on a stream of their own meanwhile.

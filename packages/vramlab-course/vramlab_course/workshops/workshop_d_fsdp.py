@@ -43,7 +43,7 @@ class RankCollectives:
 
     def all_gather(self, shard: Any) -> torch.Tensor:
         """Make a whole weight of all ranks' shards."""
-        # Autograd gives back what it saves as another object, with the same memory.
+        # Autograd returns saved tensors as new Python objects with the same memory.
         given = shard.data_ptr() if is_plain(shard) and shard.shape == self.shards[0].shape else 0
         if given not in [own.data_ptr() for own in self.shards]:
             raise NotFixed("all_gather() takes one of this rank's shards.")

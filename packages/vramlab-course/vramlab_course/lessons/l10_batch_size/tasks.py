@@ -1,4 +1,4 @@
-"""Exercise 10: the line, the largest batch, why a retry fails, and a search that lets go."""
+"""Exercise 10: the line, the largest batch, why a retry fails, and a search that frees all."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def measure_layer(sizes: Sizes, run: Run) -> int:
 
 
 def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
-    """Return which common GPUs of the catalogue hold a training run, as planned; some are tried.
+    """Return which common GPUs are large enough for a training run; some run two steps of it.
 
     Args:
         sizes: of the model.
@@ -108,8 +108,8 @@ def gpus_table(sizes: Sizes, run: Run, tried: Collection[str] = ()) -> Table:
             (model.name, short_size(room_bytes), short_size(peak_bytes), f"{share:.0%}", outcome)
         )
     return Table(
-        caption="Which GPU holds it",
-        header=("GPU", "free with a context", "peak", "share", "tried"),
+        caption="Which GPU is large enough",
+        header=("GPU", "free after context", "peak", "fraction", "two steps"),
         rows=tuple(rows),
     )
 

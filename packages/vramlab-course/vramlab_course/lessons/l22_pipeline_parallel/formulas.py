@@ -178,7 +178,7 @@ class PipelineStage:
         is_1f1b = self.pipeline.schedule == "1F1B"
         is_after_forward = False
         for work in self._plan.order(self.rank):
-            # 1F1B lets go of the gradient that it has sent after the next backward.
+            # 1F1B frees the gradient that it has sent after the next backward.
             still_there = backwards and not self.is_first and is_1f1b
             held = {
                 PARAMETERS: self.parameters_bytes,
