@@ -5,6 +5,7 @@ $ vramlab plan llama-3.1-8b --gpu H100-80GB --batch 16 --sequence 8192 --data 8 
 $ vramlab plan --config config.json --tensor 4 --sequence-parallel --pipeline 2 --micro-batch 1
 $ vramlab plan Qwen3-30B-A3B/config.json --gpu H200 --data 8 --zero 3 --batch 8
 $ vramlab plan llama-3.1-8b --gpu L40S --gpus 8 --search
+$ vramlab plan llama-3.1-8b --gpu L40S --gpus 8 --search --write fsdp2 > train.py
 $ vramlab plan llama-3.1-8b --gpu all --prices prices.csv --search
 $ vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" --loss cross_entropy
 $ vramlab plan llama-3.1-8b --serve --gpu L4 --sequence 8192
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from vramlab.planner.custom import CustomModel
     from vramlab.planner.simulation import Simulation
     from vramlab.programs.transformer_memory import Sizes
+
+LIBRARIES = ("fsdp2",)
+"""Those that `vramlab.planner.settings_for` writes plans for."""
 
 _EXIT_FITS = 0
 _EXIT_DOES_NOT_FIT = 1
@@ -64,6 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             'vramlab plan net.py:build --input "float32[B,3,224,224]" --target "int64[B]" '
             "--loss cross_entropy",
             "vramlab plan llama-3.1-8b --gpu L40S --gpus 8 --search",
+            "vramlab plan llama-3.1-8b --gpu L40S --gpus 8 --search --write fsdp2",
             "vramlab plan llama-3.1-8b --serve --gpu L4 --sequence 8192",
         ),
     )
@@ -105,6 +110,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="engine for --simulate: portable (the virtual GPU), native (PyTorch's CUDA build, "
         "see `vramlab native`), or auto (native if set up for the installed PyTorch version) "
         f"(default: ${ENVIRONMENT}, or auto)",
+    )
+    parser.add_argument(
+        "--write",
+        choices=LIBRARIES,
+        help="print this plan, or the fastest one that --search finds, as the configuration of a "
+        "library or a script: fsdp2 is plain PyTorch",
     )
     parser.add_argument(
         INSIDE, nargs=2, metavar=("STAGE", "FILE"), dest="inside", help=argparse.SUPPRESS
@@ -351,6 +362,8 @@ def run(arguments: argparse.Namespace) -> int:
     }
     defaults = defaults_for(sizes, chosen)
     plan = Plan(sizes, **{**chosen, **defaults})
+    if arguments.write:
+        return _write([plan], arguments)
     if arguments.inside is not None:
         stage, file = arguments.inside
         write_inside(plan, int(stage), Path(file))
@@ -384,6 +397,32 @@ def _simulate_natively(
     if choice.build is None:
         return None
     return lambda plan, stage: simulate_natively(plan, stage, choice, arguments.words)
+
+
+def _write(plans: Sequence[Plan], arguments: argparse.Namespace, margin: float = 0.0) -> int:
+    """Print the first plan that fits, as a configuration; return 0 if there is one, else 1.
+
+    Raises:
+        UnsupportedPlan: The library has nothing that comes near any of these plans.
+    """
+    with lasting_imports():
+        from vramlab.planner.settings_for import comments, write
+    with working("writing"):
+        settings, found = write(plans, arguments.write, margin)
+        about = comments(settings, found)
+    if arguments.json:
+        data = {
+            "library": settings.library,
+            "text": settings.text,
+            "comments": about,
+            "plan": _plan_as_dict(settings.plan),
+            "peak_bytes": found.peak_bytes,
+            "fits": found.fits,
+        }
+        print(json.dumps(data, indent=2))
+    else:
+        print("".join(f"# {line}\n" for line in about) + settings.text, end="")
+    return _EXIT_FITS if found.fits else _EXIT_DOES_NOT_FIT
 
 
 _SEARCHING = ("gpus", "margin", "price_per_hour", "prices", "vary")
@@ -445,6 +484,8 @@ def _search(arguments: argparse.Namespace) -> int:
             tell=step.tell,
             **options,
         )
+    if arguments.write and found.fitting:
+        return _write([one.plan for one in found.fitting], arguments, margin)
     if arguments.json:
         print(json.dumps(search_dict(found), indent=2))
     elif found.fitting:

@@ -22,6 +22,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -778,6 +779,11 @@ class _Reached:
         "forgets meshes that are gone",
         found=Found.WHEN_IMPORTED,
     )
+    DTENSOR_RANDOM = Internal(
+        "torch.distributed.tensor._random.OffsetBasedRNGTracker._distribute_region",
+        "a random op of shards in host memory reads the state of a CUDA generator",
+        found=Found.WHEN_IMPORTED,
+    )
     SHARDING_CACHE = Internal(
         "torch.distributed.tensor.debug._clear_sharding_prop_cache",
         "forgets meshes that are gone",
@@ -1021,6 +1027,16 @@ def make_fake_group(rank: int, size: int) -> Any:
 def work_of(future: torch.futures.Future[Any]) -> Any:
     """Make the work of a collective whose result is a future's."""
     return _loaded("torch._C._distributed_c10d")._create_work_from_future(future)
+
+
+def plain_random_shards(patches: Any, module: Any) -> None:
+    """Let a DTensor in host memory draw from the CPU's generator, as any tensor there.
+
+    Args:
+        patches: of the session.
+        module: torch.distributed.tensor._random, once it is imported.
+    """
+    patches.set(module.OffsetBasedRNGTracker, "_distribute_region", lambda *_, **__: nullcontext())
 
 
 def clear_dtensor_caches() -> None:

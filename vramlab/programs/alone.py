@@ -47,7 +47,8 @@ def alone(ranks: int, rank: int = 0) -> Iterator[None]:
         try:
             yield
         finally:
-            dist.destroy_process_group()
+            if dist.is_initialized():  # else the program has done it
+                dist.destroy_process_group()
             sys.excepthook = told_before  # PyTorch leaves one that begins every line with the rank
             _forget_meshes()
 

@@ -8,13 +8,16 @@ virtual GPU: setting it leaves a generator as it is.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
 
+from vramlab.gpu.core.patching.late_imports import changed_when_imported
 from vramlab.gpu.core.session import Session
 from vramlab.gpu.core.storage_record import has_values, record_of
-from vramlab.gpu.torch_internals import DisableTorchFunction
+from vramlab.gpu.torch_internals import DisableTorchFunction, plain_random_shards
 from vramlab.gpu.torch_internals import Generator as PlainGenerator
 
 
@@ -30,7 +33,7 @@ def _is_unknown(state: torch.Tensor) -> bool:
         return not has_values(state) and record_of(state) is not None
 
 
-def install(session: Session) -> None:
+def install(session: Session) -> AbstractContextManager[None]:
     """Replace `torch.Generator` by one that knows the machine's GPUs."""
     machine, patches = session.machine, session.patches
     base: Any = PlainGenerator
@@ -98,3 +101,5 @@ def install(session: Session) -> None:
         # As on CUDA, a seed that was set before the GPU is used is its seed, too.
         gpu.generator.manual_seed(torch.initial_seed())
     patches.set(torch.cuda, "default_generators", tuple(gpu.generator for gpu in machine.devices))
+    change = partial(plain_random_shards, patches)
+    return changed_when_imported({"torch.distributed.tensor._random": change})

@@ -1,0 +1,182 @@
+"""Plans as scripts and configurations of libraries, and what these take when they run."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vramlab import VirtualGPU
+from vramlab.cli import main
+from vramlab.commands.plan import LIBRARIES
+from vramlab.planner import Plan, UnsupportedPlan, estimate
+from vramlab.planner.models import llama_sizes
+from vramlab.planner.settings_for import WRITERS, settings_for, write
+from vramlab.planner.sources import custom_model, transformers_model
+from vramlab.programs.alone import alone
+from vramlab.programs.transformer_memory import Sizes
+
+pytestmark = pytest.mark.long
+
+GPU = "A100-40GB"
+LLAMA = llama_sizes(3000, 192, 2, 4, 520, 2)
+GPT2 = Sizes(3000, 256, 192, 2, 4)
+SHARDED: dict[str, Any] = {"data": 4, "batch": 8, "zero": 3}
+MASTER: dict[str, Any] = {"precision": "bfloat16, float32 master"}
+SCRIPTS: dict[str, tuple[Sizes, dict[str, Any]]] = {
+    "autocast": (GPT2, {}),
+    "efficient": (LLAMA, {"precision": "float32", "attention": "efficient"}),
+    "selective": (LLAMA, {"attention": "eager", "checkpointing": "selective"}),
+    "every second layer": (LLAMA, {"checkpointing": "full", "checkpoint_every": 2}),
+    "loss in chunks": (GPT2, {"loss_chunks": 4, "micro_batch": 2, "implementation": "loop"}),
+    "adapters": (LLAMA, {"adapter_rank": 8, "precision": "pure bfloat16"}),
+    "master weights": (LLAMA, MASTER),
+    "offloaded": (LLAMA, {"offload": "both", "optimizer": "sgd with momentum"}),
+    "DDP": (GPT2, {"data": 2, "batch": 8, "micro_batch": 1}),
+    "ZeRO-1": (LLAMA, {"data": 2, "zero": 1, "implementation": "fused"}),
+    "ZeRO-2": (LLAMA, SHARDED | {"zero": 2}),
+    "ZeRO-3": (GPT2, SHARDED | {"micro_batch": 1}),
+    "ZeRO-3, offloaded": (
+        LLAMA,
+        SHARDED | MASTER | {"offload": "optimizer", "checkpointing": "full", "loss_chunks": 4},
+    ),
+}
+
+
+def plan_of(sizes: Any = LLAMA, **options: Any) -> Plan:
+    return Plan(sizes, GPU, **{"batch": 4, "sequence": 96, **options})
+
+
+def peak_of_script(folder: Path, text: str, ranks: int) -> int:
+    """Run a script as the first of these ranks, without the others; its peak."""
+    path = folder / "train.py"
+    path.write_text(text)
+    gpu = VirtualGPU(GPU, on_value="nan", host_values_below_bytes=2**16)
+    with gpu, alone(ranks) if ranks > 1 else nullcontext():
+        runpy.run_path(str(path))
+        return torch.cuda.max_memory_allocated()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_takes_what_is_planned_for_it(name: str, tmp_path: Path) -> None:
+    sizes, options = SCRIPTS[name]
+    settings = settings_for(plan_of(sizes, **options), "fsdp2")
+    assert "vramlab" not in settings.text
+    peak_bytes = peak_of_script(tmp_path, settings.text, settings.asked.data)
+    assert peak_bytes == estimate(settings.plan).peak_bytes
+
+
+def test_a_script_of_a_config_json(tmp_path: Path) -> None:
+    config = {"model_type": "bert", "vocab_size": 3000, "hidden_size": 192}
+    config |= {"num_attention_heads": 4, "intermediate_size": 520, "num_hidden_layers": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    settings = settings_for(plan_of(transformers_model(tmp_path), checkpointing="full"), "fsdp2")
+    peak_bytes = peak_of_script(tmp_path, settings.text, 1)
+    assert peak_bytes == estimate(settings.plan).peak_bytes
+
+
+def test_a_script_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)))"
+    (tmp_path / "small_net.py").write_text(
+        f"from torch import nn\n\n\ndef build():\n    return {code}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = custom_model("small_net:build", ["float32[B,256]"], "int64[B]", "cross_entropy")
+    plan = plan_of(model, batch=64, micro_batch=16, checkpointing="full")
+    settings = settings_for(plan, "fsdp2")
+    assert peak_of_script(tmp_path, settings.text, 1) == estimate(settings.plan).peak_bytes
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "batch": {"batch": 8},
+    "micro_batch": {"micro_batch": 1},
+    "sequence": {"sequence": 64},
+    "precision": {"precision": "pure bfloat16"},
+    "optimizer": {"optimizer": "sgd"},
+    "implementation": {"implementation": "loop"},
+    "attention": {"attention": "math"},
+    "dropout": {"dropout": True},
+    "checkpointing": {"checkpointing": "full"},
+    "checkpoint_every": {"checkpointing": "full", "checkpoint_every": 2},
+    "selective": {"checkpointing": "selective"},
+    "loss_chunks": {"loss_chunks": 4},
+    "adapter_rank": {"adapter_rank": 8},
+    "offload optimizer": {"offload": "optimizer"},
+    "offload activations": {"offload": "activations"},
+    "DDP": {"data": 2},
+    "ZeRO-1": {"data": 2, "zero": 1},
+    "ZeRO-2": {"data": 2, "zero": 2},
+    "ZeRO-3": {"data": 2, "zero": 3},
+    "tensor": {"tensor": 2},
+    "sequence_parallel": {"tensor": 2, "sequence_parallel": True},
+    "pipeline": {"pipeline": 2, "micro_batch": 1},
+}
+
+
+@pytest.mark.parametrize("library", WRITERS)
+def test_no_setting_is_dropped_in_silence(library: str) -> None:
+    """Every change of a plan is in the file, or in its notes, or refused: no two are alike."""
+    written = {}
+    for name, change in {"": {}, **CHANGES}.items():
+        try:
+            settings = settings_for(plan_of(**change), library)
+        except UnsupportedPlan:
+            continue
+        written[name] = settings.text, settings.notes
+    assert len(set(written.values())) == len(written)
+    assert "" in written
+    assert "ZeRO-3" in written
+
+
+def test_the_command_knows_the_libraries() -> None:
+    assert tuple(WRITERS) == LIBRARIES
+
+
+def test_tensor_parallelism_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnsupportedPlan, match="torchtitan"):
+        settings_for(plan_of(tensor=2), "fsdp2")
+
+
+def test_the_first_plan_that_fits_with_this_model_is_written() -> None:
+    gpu = f"{GPU},memory=640MiB"
+    plans = [plan_of(batch=256), plan_of(GPT2, adapter_rank=4), plan_of(batch=2)]
+    plans = [plan.but(gpu=gpu) for plan in plans]
+    settings, found = write(plans, "fsdp2")
+    assert settings.asked == plans[2]
+    assert found.fits
+    assert "2 faster plans" in settings.notes[-1]
+
+
+WORDS = ["plan", "--layers", "2", "--width", "192", "--heads", "4", "--gpu", GPU, "--batch", "4"]
+
+
+def test_the_command_prints_the_script_and_as_json_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*WORDS, "--write", "fsdp2"]) == 0
+    printed = capsys.readouterr().out
+    assert main([*WORDS, "--write", "fsdp2", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert printed == "".join(f"# {line}\n" for line in data["comments"]) + data["text"]
+    assert f"{data['peak_bytes']:,} B" in printed
+    compile(printed, "train.py", "exec")
+
+
+def test_the_search_writes_the_fastest_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fixed = ["--checkpointing", "none", "--loss-chunks", "1", "--offload", "nothing"]
+    words = ["plan", "--layers", "1", "--width", "64", "--heads", "4", "--gpu", "T4", "--search"]
+    words += ["--sequence", "64", "--micro-batch", "2", *fixed]
+    assert main([*words, "--json"]) == 0
+    fastest = json.loads(capsys.readouterr().out)["fits"][0]["plan"]
+    assert main([*words, "--write", "fsdp2", "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)["plan"]
+    for name in ("precision", "attention", "batch", "micro_batch"):
+        assert written[name] == fastest[name]
