@@ -20,7 +20,7 @@ from benchmarks import formulas, native, neutral, operators, strangers
 from benchmarks.estimates.cases import DOCUMENT
 from benchmarks.estimates.estimators import TOOLS
 from benchmarks.estimates.results import RECORDINGS, RESULTS_FILE, ROOT, Results
-from benchmarks.estimates.scores import Comparison, cases_table, summary, summary_table
+from benchmarks.estimates.scores import Comparison, cases_table, folded, summary, summary_table
 from benchmarks.explained import table as explained
 from benchmarks.measurements import table as measurements
 from benchmarks.parts import (
@@ -76,9 +76,14 @@ def parts(results: Results) -> Mapping[str, Callable[[], str]]:
         ),
         "measurements": measurements.markdown,
         "explained": explained.markdown,
-        "accuracy-cases": lambda: cases_table(TOOLS, _shown(results.comparisons)),
+        "accuracy-cases": lambda: folded(
+            "All cases", cases_table(TOOLS, _shown(results.comparisons))
+        ),
         "rules": lambda: "\n\n".join(
-            (rules.summary(TABLE.surest_first()) + ".", rules.markdown(TABLE.surest_first()))
+            (
+                rules.summary(TABLE.surest_first()) + ".",
+                folded("All rules", rules.markdown(TABLE.surest_first())),
+            )
         ),
         "workspaces": workspaces_table.markdown,
         "native": native.markdown,

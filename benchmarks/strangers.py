@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.estimates.results import ROOT, installed_versions
+from benchmarks.estimates.scores import folded
 from benchmarks.stranger_data import TORCH_HOME
 from benchmarks.stranger_scripts import STRANGERS, Stranger
 from vramlab.errors import UnsupportedOnVirtualGPU
@@ -180,13 +181,8 @@ def markdown(tried: Sequence[Tried]) -> str:
         f"For {fine} of {len(tried)} scripts, vramlab reports whether they fit; for the others, "
         f"why they cannot run. With {versions}; {ran}."
     )
-    folded = [
-        "<details><summary>All scripts, with the device memory used</summary>",
-        "",
-        header,
-        *rows,
-    ]
-    return "\n".join([told, "", *folded, "", "</details>"])
+    table = "\n".join((header, *rows))
+    return f"{told}\n\n{folded('All scripts, with the device memory used', table)}"
 
 
 def read_results(path: Path = RESULTS_FILE) -> list[Tried]:

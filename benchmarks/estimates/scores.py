@@ -92,6 +92,11 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
+def folded(title: str, table: str) -> str:
+    """Return a long table that a page shows when its reader opens it."""
+    return f"<details><summary>{title}</summary>\n\n{table}\n\n</details>"
+
+
 def summary(tool: str, comparisons: Sequence[Comparison]) -> str:
     """Say in two sentences how close a tool comes to all cases."""
     found = score(tool, comparisons)

@@ -20,4 +20,4 @@ def test_paths_go_forward_and_a_weekend_has_eight_lessons() -> None:
         assert list(path.lessons) == sorted(set(path.lessons) & set(NUMBERS))
     lengths = {path.name: len(path.lessons) for path in PATHS}
     assert lengths["a weekend"] == 8
-    assert lengths["the whole"] == len(NUMBERS)
+    assert lengths["the whole course"] == len(NUMBERS)

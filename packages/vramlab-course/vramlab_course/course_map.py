@@ -123,7 +123,7 @@ PARTS = (
     ),
     Part(
         6,
-        "What people do now",
+        "Current techniques",
         _numbers(24, 30),
         (
             "mixture_of_experts.unused_parameters",
@@ -142,12 +142,12 @@ PATHS = (
     ),
     LearningPath(
         "one GPU",
-        "You train on one GPU, and want the most of it.",
+        "You train on one GPU, and want to make the most of it.",
         (*_numbers(1, 18), "24", *_numbers(28, 30)),
     ),
     LearningPath(
         "many GPUs",
-        "You know a training step, and have more than one GPU for it.",
+        "You know what a training step holds, and have more than one GPU for it.",
         ("02", "05", "06", "12", *_numbers(19, 23), "25", "26"),
     ),
     LearningPath(
@@ -156,8 +156,8 @@ PATHS = (
         ("02", "03", "07", "11", "12", "26", "27"),
     ),
     LearningPath(
-        "the whole",
-        "You want to predict any of it to the byte.",
+        "the whole course",
+        "You want to predict GPU memory to the byte.",
         _numbers(1, 30),
     ),
 )
