@@ -2,7 +2,7 @@
 
 Source: 001 §2.23 and 003: the outputs of the layers, except those that are not needed. A
 layer keeps what its backward pass reads (tools/autograd/derivatives.yaml): Linear its input, ReLU
-its output, which mostly is the next layer's input and counts once.
+its output, which is usually the next layer's input and counts once.
 """
 
 from __future__ import annotations

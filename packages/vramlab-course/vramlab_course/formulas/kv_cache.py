@@ -6,7 +6,7 @@ one key and one value per key-value head. Queries are not kept. With grouped-que
 
 Source of the layout and of how it grows: `DynamicLayer` and `StaticLayer` in
 transformers/cache_utils.py, transformers 5. All sizes are those of the blocks that tensors take
-(multiples of 512 B), where not said otherwise.
+(multiples of 512 B), unless stated otherwise.
 """
 
 from __future__ import annotations

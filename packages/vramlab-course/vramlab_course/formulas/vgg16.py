@@ -91,9 +91,9 @@ def forward_requests_bytes(batch: int = 1, workspace_bytes: int = 0) -> list[int
 def peak_per_image_bytes() -> int:
     """Return what an image adds to the peak of a training step, besides the image itself.
 
-    The peak is where the gradient of the first Linear layer's weight is made, the largest of all,
-    392 MiB. The classifier has by then given back what it kept, and there are the gradients of that
-    layer's output and input; of the features everything is still kept.
+    The peak is where the gradient of the first Linear layer's weight is computed: 392 MiB, the
+    largest of all. By then, what the classifier saved has been freed, and the gradients of that
+    layer's output and input exist. Everything that the features saved is still allocated.
     """
     features, *hidden, classes = FULLY_CONNECTED
     given_back_bytes = tensor_bytes((classes,))

@@ -7,7 +7,7 @@ gradients to None between them:
         y = model(x); loss = y.sum(); loss.backward()
 
 Source: as in `training`; and torch/csrc/autograd/functions/accumulate_grad.h, PyTorch 2.13: the
-first gradient is taken as it comes, every later one is added to it in place and then given back.
+first gradient is stored as it is; every later one is added to it in place and then freed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Source: the schedules themselves (`checkpointing` beside this file), and what a step keeps for its
 backward pass (tools/autograd/derivatives.yaml, PyTorch 2.13): a matrix product its input, GELU its
-input. A product's two gradients are made one after the other, and stay until the step has been gone
-back. Everything is in bytes beyond what is there before the step: parameters, the input and
+input. A product's two gradients are computed one after the other, and live until the backward pass
+of the step ends. Sizes do not include what is allocated before the step: parameters, the input and
 workspaces. Letters: n steps, k segments of m steps, a bytes of one state.
 """
 

@@ -1,7 +1,7 @@
 """LoRA and QLoRA: adapter parameters, 4-bit weights, and what a frozen layer saves.
 
 Source: arXiv 2106.09685 (LoRA) §4; arXiv 2305.14314 (QLoRA) §3; for what ops keep,
-tools/autograd/derivatives.yaml of PyTorch 2.13: a product saves its input only if its weight wants
+tools/autograd/derivatives.yaml of PyTorch 2.13: a product saves its input only if its weight needs
 a gradient.
 """
 

@@ -100,7 +100,7 @@ class _Recording:
     """Its input, as a leaf."""
     end: GradientEdge | None
     """Where its graph ends. The output itself is not held: the next recording does, if any. None
-    where nothing wants a gradient: a first step without parameters, on an input without one."""
+    where nothing needs a gradient: a first step without parameters, on an input without one."""
 
 
 @dataclass
