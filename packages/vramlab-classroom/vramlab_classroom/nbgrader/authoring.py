@@ -36,7 +36,7 @@ HINTS = "\n".join(
 END = """## Done?
 
 Run everything again from the top (**Kernel → Restart Kernel and Run All Cells**), or press \
-**Validate**, or run `vramlab check {number}` in a shell: all three judge what this notebook says \
+**Validate**, or run `vramlab check {number}` in a shell: all three check the notebook as it is \
 now, not what you ran an hour ago."""
 
 
@@ -114,7 +114,7 @@ def _introduction(exercise: Exercise) -> str:
 - **No GPU needed.** Every answer is compared with what a virtual GPU measures.
 
 Each task has a cell for your answer and a cell below it that checks it. Run the check as often as \
-you like. When the exercise is graded, other numbers are tried, too."""
+you like. Grading also tries other numbers."""
 
 
 def _setup(exercise: Exercise) -> str:
