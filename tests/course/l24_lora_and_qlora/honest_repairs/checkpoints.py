@@ -4,7 +4,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 
-def train(frozen, adapters, turn_back, load, steps):
+def train(frozen, adapters, dequantize, load, steps):
     parameters = []
     for down, up in adapters:
         parameters += [down, up]
@@ -14,7 +14,7 @@ def train(frozen, adapters, turn_back, load, steps):
         for (packed, scales), (down, up) in zip(frozen, adapters):
             x = checkpoint(
                 lambda x, p=packed, s=scales, d=down, u=up: torch.tanh(
-                    x @ turn_back(p, s).T + (x @ d.T) @ u.T
+                    x @ dequantize(p, s).T + (x @ d.T) @ u.T
                 ),
                 x,
                 use_reentrant=False,

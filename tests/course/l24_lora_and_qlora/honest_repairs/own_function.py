@@ -1,27 +1,27 @@
-"""A Function of its own, outside of the program, that gets turn_back as an argument."""
+"""A Function of its own, outside of the program, that gets dequantize as an argument."""
 
 import torch
 
 
 class Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, packed, scales, turn_back):
+    def forward(ctx, x, packed, scales, dequantize):
         ctx.save_for_backward(packed, scales)
-        ctx.turn_back = turn_back
-        return x @ turn_back(packed, scales).T
+        ctx.dequantize = dequantize
+        return x @ dequantize(packed, scales).T
 
     @staticmethod
     def backward(ctx, gradient):
         packed, scales = ctx.saved_tensors
-        return gradient @ ctx.turn_back(packed, scales), None, None, None
+        return gradient @ ctx.dequantize(packed, scales), None, None, None
 
 
-def train(frozen, adapters, turn_back, load, steps):
+def train(frozen, adapters, dequantize, load, steps):
     optimizer = torch.optim.AdamW(sum(map(list, adapters), []))
     for step in range(steps):
         x = load(step)
         for kept, (down, up) in zip(frozen, adapters):
-            base = Product.apply(x, *kept, turn_back)
+            base = Product.apply(x, *kept, dequantize)
             x = (base + x @ down.T @ up.T).tanh()
         loss = (x**2).mean()
         optimizer.zero_grad()

@@ -5,13 +5,13 @@ says: What is left out?
 """
 
 
-def train(frozen, adapters, turn_back, load, steps):
+def train(frozen, adapters, dequantize, load, steps):
     optimizer = torch.optim.AdamW([each for pair in adapters for each in pair])  # noqa: F821  (imported in another cell of the notebook)
     for step in range(steps):
         x = load(step)
         for (packed, scales), (down, up) in zip(frozen, adapters):  # noqa: B905
             with torch.no_grad():  # noqa: F821
-                base = x @ turn_back(packed, scales).T
+                base = x @ dequantize(packed, scales).T
             x = torch.tanh(base + (x @ down.T) @ up.T)  # noqa: F821
         x.square().mean().backward()
         optimizer.step()

@@ -7,9 +7,9 @@ says: weight decay included
 from torch.utils.checkpoint import checkpoint
 
 
-def train(frozen, adapters, turn_back, load, steps):
+def train(frozen, adapters, dequantize, load, steps):
     def layer(x, packed, scales, down, up):
-        return torch.tanh(x @ turn_back(packed, scales).T + (x @ down.T) @ up.T)  # noqa: F821
+        return torch.tanh(x @ dequantize(packed, scales).T + (x @ down.T) @ up.T)  # noqa: F821
 
     optimizer = torch.optim.AdamW([p for pair in adapters for p in pair], weight_decay=0)  # noqa: F821
     for step in range(steps):

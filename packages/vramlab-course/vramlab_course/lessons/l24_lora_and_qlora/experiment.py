@@ -279,7 +279,7 @@ class TuningWay:
     """Linear layers with adapters; without any, all weights learn."""
     four_bits: bool = False
     keeps_weight: bool = False
-    """Weights turned back are left to autograd, which keeps them."""
+    """Autograd saves the dequantized weights."""
     rank: int = 16
     checkpointing: Checkpointing = "none"
 

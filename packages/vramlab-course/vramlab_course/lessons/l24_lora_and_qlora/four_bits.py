@@ -23,7 +23,7 @@ BLOCK = 64
 SCALES_BLOCK = 256
 """Scales that share a scale of their own (§3, double quantization)."""
 PIECE = 2**22
-"""Bytes that are turned back at a time, so that a large weight needs no large temporaries."""
+"""Bytes that are dequantized at a time, so that a large weight needs no large temporaries."""
 
 
 @cache
@@ -103,8 +103,8 @@ class FourBitLinear(nn.Module):
     Args:
         linear: whose weight it gets.
         double: whether scales take 8 bits, too.
-        keeps_weight: the weight turned back is left to autograd, which keeps it for the backward
-            pass, as it keeps any factor of a product; else it is turned back again there.
+        keeps_weight: let autograd save the dequantized weight for the backward pass, as it saves
+            any factor of a product; otherwise it is dequantized again there.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class FourBitLinear(nn.Module):
 
 
 class FourBitProduct(torch.autograd.Function):
-    """x times the weight of a `FourBitLinear`, which is turned back twice and kept never."""
+    """x times the weight of a `FourBitLinear`, which is dequantized twice and never saved."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, linear: FourBitLinear) -> Tensor:

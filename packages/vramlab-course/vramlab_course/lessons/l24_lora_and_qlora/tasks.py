@@ -408,35 +408,35 @@ Frozen = tuple["torch.Tensor", "torch.Tensor"]
 
 
 def _build(run: Run, layers: int, steps: int) -> tuple[Any, ...]:
-    from vramlab_course.lessons.l24_lora_and_qlora.four_bits import dequantize, quantize
+    from vramlab_course.lessons.l24_lora_and_qlora import four_bits
 
     torch.manual_seed(layers)
     frozen, adapters = [], []
     for _ in range(layers):
         weight = torch.randn(WIDTH, WIDTH, device="cuda") / WIDTH**0.5
-        frozen.append(quantize(weight))
+        frozen.append(four_bits.quantize(weight))
         down = torch.randn(RANK, WIDTH, device="cuda") / WIDTH**0.5
         up = torch.randn(WIDTH, RANK, device="cuda") / 8
         adapters.append((down.requires_grad_(), up.requires_grad_()))
 
-    def turn_back(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        return dequantize(packed, scales).view(WIDTH, WIDTH)
+    def dequantize(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        return four_bits.dequantize(packed, scales).view(WIDTH, WIDTH)
 
     load = run.noting(lambda index: numbered_batch(index, ROWS, WIDTH))
-    return frozen, adapters, run.ours(turn_back), load, steps
+    return frozen, adapters, run.ours(dequantize), load, steps
 
 
 def _train(
     frozen: Sequence[Frozen],
     adapters: Sequence[Frozen],
-    turn_back: Callable[..., torch.Tensor],
+    dequantize: Callable[..., torch.Tensor],
     load: Callable[[int], torch.Tensor],
     steps: int,
 ) -> None:
     from torch.utils.checkpoint import checkpoint
 
     def layer(x: torch.Tensor, packed: Any, scales: Any, down: Any, up: Any) -> torch.Tensor:
-        return torch.tanh(x @ turn_back(packed, scales).T + (x @ down.T) @ up.T)
+        return torch.tanh(x @ dequantize(packed, scales).T + (x @ down.T) @ up.T)
 
     optimizer = torch.optim.AdamW([each for pair in adapters for each in pair])
     for step in range(steps):

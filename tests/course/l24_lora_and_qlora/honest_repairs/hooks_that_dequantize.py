@@ -3,13 +3,13 @@
 import torch
 
 
-def train(frozen, adapters, turn_back, load, steps):
+def train(frozen, adapters, dequantize, load, steps):
     flat = sum(map(list, adapters), [])
     opt = torch.optim.AdamW(flat)
     for step in range(steps):
         x = load(step)
         for (packed, scales), (down, up) in zip(frozen, adapters):
-            weight = turn_back(packed, scales)
+            weight = dequantize(packed, scales)
             address = weight.data_ptr()
 
             def pack(t, address=address, kept=(packed, scales)):
@@ -17,7 +17,7 @@ def train(frozen, adapters, turn_back, load, steps):
 
             def unpack(kept):
                 if isinstance(kept, tuple):
-                    return turn_back(*kept).t()
+                    return dequantize(*kept).t()
                 return kept
 
             with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
