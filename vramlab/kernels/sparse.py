@@ -52,14 +52,7 @@ def _coalesce(call: Call, self: Tensor, results: Iterable[Step]) -> Iterator[Ste
         yield from results
         return
     flat = _INDEX_BYTES * count
-    if dims > 1:
-        yield Take(_INDEX_BYTES * dims, "what a step of each dimension counts")
-        yield Take(flat * dims, "indices times that")
-        yield Take(flat, "places as numbers")
-        yield Give("indices times that")
-        yield Give("what a step of each dimension counts")
-    else:
-        yield Take(flat, "places as numbers")
+    yield Take(flat, "places as numbers")
     yield Take(flat, "numbers of the entries")
     yield Take(flat, "where each place begins")
     for storage in (
@@ -76,6 +69,21 @@ def _coalesce(call: Call, self: Tensor, results: Iterable[Step]) -> Iterator[Ste
     yield Give("numbers of the entries")
     if dims > 1:
         yield Give("places as numbers")
+
+
+@rule(
+    "aten._to_dense.default",
+    takes="the place of each entry as one number, if entries of several dimensions may be of one "
+    "place",
+    source="`add_out_dense_sparse_cuda` in aten/src/ATen/native/sparse/cuda/"
+    "SparseCUDATensorMath.cu, PyTorch 2.13",
+    status=Status.FROM_SOURCE,
+)
+def to_dense(call: Call, self: Tensor, *_: object, **__: object) -> Iterable[Step]:
+    """Add to zeros."""
+    yield OUTPUTS
+    if self.layout is torch.sparse_coo and not self.is_coalesced() and self.sparse_dim() > 1:
+        yield Take(_INDEX_BYTES * sparse_parts(self)[0].shape[1], "places as numbers")
 
 
 @rule(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vramlab.cuda_rules.cub import merge_sort_bytes
 from vramlab.errors import UnsupportedOnVirtualGPU
@@ -79,6 +81,78 @@ def test_entries_of_known_places_are_added_up(gpu: VirtualGPU) -> None:
     assert peak - after == 2 * 2560
     places = torch.stack((words, words // 50))
     assert torch.sparse_coo_tensor(places, words.float(), (100, 2)).coalesce()._nnz() == 100
+
+
+def rows(count: int = 5000) -> Tensor:
+    """Make a gradient of an embedding: indices of 40,448 B, values of 1,280,000 B."""
+    places = torch.randint(2000, (1, count), device="cuda")
+    return torch.sparse_coo_tensor(places, torch.randn(count, 64, device="cuda"), (20_000, 64))
+
+
+@pytest.mark.parametrize(
+    ("compute", "entries", "grown_bytes", "peak_bytes"),
+    [
+        # Sums have the entries of both: indices of 80,384 B, and values twice as large.
+        (lambda a, b: a + b, 10_000, 80_384 + 2_560_000, 80_384 + 2_560_000),
+        (lambda a, b: a - b, 10_000, 80_384 + 2_560_000, 80_384 + 2_560_000 + 1_280_000),
+        (lambda a, b: a.add_(b), 10_000, 80_384 - 40_448 + 1_280_000, 80_384 + 2_560_000),
+        (lambda a, b: a.sub_(b), 10_000, 80_384 - 40_448 + 1_280_000, 80_384 + 3_840_000),
+        (lambda a, b: a * 2.0, 5000, 40_448 + 1_280_000, 40_448 + 1_280_000),
+        (lambda a, b: a.mul_(0.5), 5000, 0, 40_448 + 1_280_000),
+        (lambda a, b: a / 3, 5000, 40_448 + 1_280_000, 40_448 + 1_280_000),
+        (lambda a, b: a.div_(3), 5000, 0, 0),
+        (lambda a, b: -a, 5000, 40_448 + 1_280_000, 40_448 + 1_280_000),
+        (lambda a, b: a.copy_(b), 5000, 0, 40_448 + 1_280_000),
+        (lambda a, b: torch.ones(20_000, 64, device="cuda") + a, None, 5_120_000, 10_240_000),
+        (lambda a, b: a.to_dense(), None, 5_120_000, 5_120_000),
+    ],
+)
+def test_arithmetic(
+    gpu: VirtualGPU,
+    compute: Callable[[Tensor, Tensor], Tensor],
+    entries: int | None,
+    grown_bytes: int,
+    peak_bytes: int,
+) -> None:
+    """As PyTorch 2.13 does on the native engine."""
+    a, b = rows(), rows()
+    before, _ = grown()
+    made = compute(a, b)
+    after, peak = grown()
+    assert (after - before, peak - before) == (grown_bytes, peak_bytes)
+    assert gpu.unreviewed() == {}
+    assert (made._nnz() if made.is_sparse else None) == entries
+
+
+def test_gradients_of_embeddings_are_kept_as_they_are_and_added_up(gpu: VirtualGPU) -> None:
+    embedding = nn.Embedding(20_000, 64, sparse=True, device="cuda")
+    weight = torch.ones(64, 64, device="cuda")
+    places = torch.randint(2000, (5000,), device="cuda")
+    kept = []
+    for _ in range(3):
+        before, _ = grown()
+        (embedding(places) @ weight).square().sum().backward()
+        kept.append(grown()[0] - before)
+    # The first indices are the program's own. With them come cuBLAS's workspaces of two threads.
+    assert kept == [1_280_000 + 2 * 8_519_680, 80_384 + 1_280_000, 120_320 - 80_384 + 1_280_000]
+    assert embedding.weight.grad is not None
+    assert embedding.weight.grad._nnz() == 15_000
+
+
+def test_sums_have_the_values_of_both() -> None:
+    with VirtualGPU("T4", values=True):
+        places = torch.tensor([[0, 2]])
+        a = torch.sparse_coo_tensor(places, torch.tensor([1.0, 2.0]), (3,)).cuda()
+        for made in (a + a, a.clone().add_(a), 2 * a, a.clone().mul_(2)):
+            assert made.to_dense().tolist() == [2.0, 0.0, 4.0]
+        assert (a - a.clone().mul_(3)).to_dense().tolist() == [-2.0, 0.0, -4.0]
+
+
+def test_what_is_not_modelled_is_refused_in_one_sentence(gpu: VirtualGPU) -> None:
+    for compute in (lambda a: a * a, torch.relu, lambda a: torch.sparse.sum(a, 0)):
+        with pytest.raises(UnsupportedOnVirtualGPU, match="not modelled") as failed:
+            compute(rows())
+        assert len(str(failed.value)) < 400
 
 
 def test_a_product_takes_zeros_and_a_copy_by_columns(gpu: VirtualGPU) -> None:

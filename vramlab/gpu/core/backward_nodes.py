@@ -54,6 +54,12 @@ ENGINE: CodeType = engine_run_backward.__code__
 """The Python function that calls the C++ engine: what is called from it, a node's C++ calls."""
 
 
+def running_node() -> str:
+    """Return the name of the autograd node that is running; '' outside the backward pass."""
+    node = current_autograd_node()
+    return "" if node is None else type(node).__name__
+
+
 _OF_ACCUMULATION = {
     aten.detach.default,
     aten.new_empty_strided.default,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
@@ -87,3 +88,15 @@ class AllocationMode(TorchDispatchMode):
                 return dispatcher.run(func, args, kwargs or {})
             except OutOfDeviceMemory as error:
                 raise torch.OutOfMemoryError(str(error)) from error
+
+
+_OP = AllocationMode.__torch_dispatch__.__code__
+
+
+def engine_asks() -> bool:
+    """Return whether the engine itself called the running op, without Python code between."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _OP:
+        frame = frame.f_back
+    caller = None if frame is None else frame.f_back
+    return caller is not None and caller.f_code is ENGINE

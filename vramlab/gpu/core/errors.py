@@ -215,4 +215,6 @@ def no_values(what: str, tensor: torch.Tensor | None = None) -> NoValuesError:
 
 def _first_line(error: Exception) -> str:
     first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-    return first.partition(" You may have run into this message")[0].rstrip(".")
+    for more in (" You may have run into this message", " This could be because"):
+        first = first.partition(more)[0]
+    return first.rstrip(".")

@@ -21,7 +21,7 @@ from vramlab.gpu.core.storage_record import (
     record_of,
 )
 from vramlab.gpu.ops.counts import count_as, counted_as
-from vramlab.gpu.ops.sparse import copy_sparse
+from vramlab.gpu.ops.sparse import copy_in_place, copy_sparse
 from vramlab.gpu.torch_internals import OpOverload, current_graph_task_id, storage_id
 from vramlab.kernels.rule_table.operands import is_dense
 
@@ -99,6 +99,8 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """Copy in place, also behind slice assignment and load_state_dict."""
     target, source = args[0], args[1]
+    if source.layout is torch.sparse_coo and device_index_of(source) != HOST:
+        return copy_in_place(dispatcher, target, source)
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
     target_index, source_index = device_index_of(target), device_index_of(source)
     if target_index != HOST:

@@ -17,19 +17,18 @@ Known limitations: a sum that a node's own C++ code makes looks like one of the 
 from __future__ import annotations
 
 import sys
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
 from vramlab.gpu import torch_internals
-from vramlab.gpu.core.backward_nodes import ENGINE, is_in_path
-from vramlab.gpu.core.dispatch_mode import AllocationMode
+from vramlab.gpu.core.backward_nodes import is_in_path, running_node
+from vramlab.gpu.core.dispatch_mode import engine_asks
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import handler
+from vramlab.gpu.ops import sparse
 from vramlab.gpu.torch_internals import (
     OpOverload,
-    current_autograd_node,
     storage_id,
     storage_use_count,
     use_count,
@@ -41,6 +40,8 @@ aten = torch.ops.aten
 @handler("aten.add.Tensor")
 def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Add out of place, unless it is the engine that adds up gradients of one tensor."""
+    if isinstance(args[1], torch.Tensor) and args[1].layout is torch.sparse_coo:
+        return sparse.add(dispatcher, func, args, kwargs)
     if dispatcher.machine.torch_version >= (2, 0) and _accumulates(args, kwargs):
         return dispatcher.run(aten.add_.Tensor, args, kwargs)
     return dispatcher.run_plain(func, args, kwargs)
@@ -48,7 +49,7 @@ def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any
 
 def _accumulates(args: Any, kwargs: Any) -> bool:
     """Return whether the engine asks for a sum, and may have it in the first operand."""
-    if kwargs or is_in_path() or torch.is_grad_enabled() or not _node():
+    if kwargs or is_in_path() or torch.is_grad_enabled() or not running_node():
         return False
     first, second = args[:2]
     return (
@@ -56,7 +57,7 @@ def _accumulates(args: Any, kwargs: Any) -> bool:
         and first.shape == second.shape
         and first.dtype == second.dtype
         and (first.is_contiguous() or torch_internals.is_non_overlapping_and_dense_or_false(first))
-        and _engine_asks()
+        and engine_asks()
         and _only_engine.holds(Holders.of(first))
     )
 
@@ -99,21 +100,3 @@ class _OnlyEngine:
 
 
 _only_engine = _OnlyEngine()
-
-_ENGINE = ENGINE
-_OP = AllocationMode.__torch_dispatch__.__code__
-
-
-def _engine_asks() -> bool:
-    """Return whether the engine itself called the running op, without Python code between."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not _OP:
-        frame = frame.f_back
-    caller = None if frame is None else frame.f_back
-    return caller is not None and caller.f_code is _ENGINE
-
-
-def _node() -> str:
-    """Name of the autograd node that is running; empty outside the backward pass."""
-    node = current_autograd_node()
-    return "" if node is None else type(node).__name__

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.backward_nodes import running_node
+from vramlab.gpu.core.dispatch_mode import engine_asks
 from vramlab.gpu.core.dispatcher import Dispatcher
 from vramlab.gpu.core.op_table import Handler, handler, op
 from vramlab.gpu.core.storage_record import SHADOWS
@@ -97,7 +99,7 @@ def _when_sparse(name: str, operand: int = 0) -> Callable[[Handler], Handler]:
     def enter(function: Handler) -> Handler:
         @functools.wraps(function)
         def run(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
-            if args[operand].layout is torch.strided:
+            if getattr(args[operand], "layout", torch.strided) is torch.strided:
                 return dispatcher.run_plain(func, args, kwargs)
             index = dispatcher.find_device_index(func, args, kwargs)
             if index is None or index < 0:
@@ -169,8 +171,22 @@ def addmm(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> T
 
 @_when_sparse("aten.clone.default")
 def clone(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
-    """Copy indices and values."""
+    """Copy indices and values, unless it is the engine that keeps a gradient.
+
+    It takes over the parts of a gradient, if they are contiguous; below a dispatch mode it sees
+    others that hold them, and copies. Source: `AccumulateGrad::accumulateGrad` in
+    torch/csrc/autograd/functions/accumulate_grad.h, PyTorch 2.13.
+    """
     (source,) = args
+    indices, values = sparse_parts(source)
+    if (
+        not torch.is_grad_enabled()
+        and running_node() == "AccumulateGrad"
+        and engine_asks()
+        and indices.is_contiguous()
+        and values.is_contiguous()
+    ):
+        return _sparse(indices, values, source, source.is_coalesced())
     return _copied(dispatcher, source, source.shape, source.is_coalesced())
 
 
@@ -203,14 +219,113 @@ def transpose(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) 
     return made
 
 
+def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Add a sparse tensor, times `alpha`, to a sparse or a dense one.
+
+    The sum of two sparse ones has the entries of both, and is coalesced only if these are more than
+    the tensor has numbers. Source: `add_out_sparse_cuda` in
+    aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu, PyTorch 2.13.
+    """
+    first, second = args
+    index = dispatcher.find_device_index(func, args, kwargs)
+    if index is None or index < 0:
+        result: Tensor = dispatcher.run_plain(func, args, kwargs)
+        return result
+    alpha = kwargs.get("alpha", 1)
+    if first.layout is torch.strided:
+        dense: Tensor = dispatcher.run(aten.clone.default, (first,), {})
+        return add_to_dense(dispatcher, dense, second)
+    (indices, values), (others, added) = sparse_parts(first), sparse_parts(second)
+    if not len(added):
+        return _copied(dispatcher, first, first.shape, first.is_coalesced())
+    if not len(values):
+        return _with_values(dispatcher, second, aten.mul.Tensor, alpha)
+    if alpha != 1:
+        added = dispatcher.run(aten.mul.Tensor, (added, alpha), {})
+    both = dispatcher.run(aten.cat.default, ([indices, others], 1), {})
+    made = _sparse(both, dispatcher.run(aten.cat.default, ([values, added],), {}), first, False)
+    if both.shape[1] > first.numel():
+        made = dispatcher.run(aten._coalesce.default, (made,), {})
+    return made
+
+
 @handler("aten.add_.Tensor")
 def add_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
     """Add in place; what is added may be sparse."""
-    added = args[1]
-    if isinstance(added, Tensor) and added.layout is torch.sparse_coo:
-        return add_to_dense(dispatcher, args[0], added)
-    result: Tensor = dispatcher.run_plain(func, args, kwargs)
-    return result
+    first, second = args
+    if not isinstance(second, Tensor) or second.layout is not torch.sparse_coo:
+        result: Tensor = dispatcher.run_plain(func, args, kwargs)
+        return result
+    if first.layout is torch.strided:
+        return add_to_dense(dispatcher, first, second)
+    indices, values = sparse_parts(first)
+    _become(first, add(dispatcher, func, args, kwargs))
+    del values, indices  # in the order in which C++ lets go of them
+    return first
+
+
+@_when_sparse("aten.sub.Tensor", operand=1)
+def sub(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Subtract: add the negative."""
+    return add(dispatcher, func, args, {"alpha": -kwargs.get("alpha", 1)})
+
+
+@_when_sparse("aten.sub_.Tensor", operand=1)
+def sub_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Subtract in place: add the negative."""
+    return add_(dispatcher, func, args, {"alpha": -kwargs.get("alpha", 1)})
+
+
+@_when_sparse("aten.mul.Tensor")
+@_when_sparse("aten.mul_.Tensor")
+@_when_sparse("aten.div.Tensor")
+@_when_sparse("aten.div_.Tensor")
+def scale(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Multiply or divide by one number. A product in place is one that is copied.
+
+    Source: `mul_out_sparse_zerodim` and `div_out_sparse_zerodim` in
+    aten/src/ATen/native/sparse/SparseTensorMath.cpp, PyTorch 2.13.
+
+    Raises:
+        UnsupportedOnVirtualGPU: the other operand has dimensions.
+    """
+    source, by = args
+    if isinstance(by, Tensor) and by.dim():
+        raise UnsupportedOnVirtualGPU(
+            f"{func} of a sparse tensor and one with dimensions is not modelled by the virtual "
+            "GPU. Use their values (._values()), or run on a real GPU."
+        )
+    if func is aten.div_.Tensor:
+        dispatcher.run(func, (sparse_parts(source)[1], by), kwargs)
+        return source
+    plain = aten.div.Tensor if func is aten.div.Tensor else aten.mul.Tensor
+    made = _with_values(dispatcher, source, plain, by)
+    if func is aten.mul_.Tensor:
+        dispatcher.run(aten.copy_.default, (sparse_parts(source)[1], sparse_parts(made)[1]), {})
+        return source
+    return made
+
+
+@_when_sparse("aten._sparse_sum.dim")
+def sum_of_dims(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Refuse: its parts run in C++.
+
+    Raises:
+        UnsupportedOnVirtualGPU: always.
+    """
+    raise UnsupportedOnVirtualGPU(
+        "the sum of a sparse tensor over dimensions is not modelled by the virtual GPU. Sum all of "
+        "it, or a dense one (.to_dense()), or run on a real GPU."
+    )
+
+
+@_when_sparse("aten.neg.default")
+def neg(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+    """Copy, with the negative values."""
+    (source,) = args
+    made = _copied(dispatcher, source, source.shape, source.is_coalesced())
+    dispatcher.run(aten.neg_.default, (sparse_parts(made)[1],), {})
+    return made
 
 
 def add_to_dense(dispatcher: Dispatcher, dense: Tensor, sparse: Tensor) -> Tensor:
@@ -222,14 +337,42 @@ def add_to_dense(dispatcher: Dispatcher, dense: Tensor, sparse: Tensor) -> Tenso
     aten/src/ATen/native/SparseTensorUtils.cpp, PyTorch 2.13.
     """
     indices, values = sparse_parts(sparse)
-    if values.dtype != dense.dtype:
-        values = dispatcher.run(aten._to_copy.default, (values,), {"dtype": dense.dtype})
-    if not sparse.is_coalesced() and sparse.sparse_dim() > 1:
+    dtype = torch.promote_types(dense.dtype, values.dtype)
+    to = {"dtype": dtype}
+    kept = []
+    if dense.dtype != dtype:
+        kept.append(dispatcher.run(aten.empty_like.default, (dense,), to))
+        kept.append(dispatcher.run(aten._to_copy.default, (dense,), to))
+    if values.dtype != dtype:
+        kept.append(dispatcher.run(aten._to_copy.default, (values,), to))
+    if not sparse.is_coalesced() and len(indices) > 1:
         options = {"dtype": indices.dtype, "device": _device_of(dispatcher, indices)}
-        strides = dispatcher.run(aten.empty.memory_format, ([len(indices), 1],), options)
-        places = dispatcher.run(aten.mul.Tensor, (indices, strides), {})
-        dispatcher.run(aten.sum.dim_IntList, (places, [0]), {})
+        dispatcher.run(aten.empty.memory_format, ([indices.shape[1]],), options)
     return dense
+
+
+def copy_in_place(dispatcher: Dispatcher, target: Tensor, source: Tensor) -> Tensor:
+    """Copy a sparse tensor to another one, which gets new parts.
+
+    Source: `copy_sparse_to_sparse_` in aten/src/ATen/native/sparse/SparseTensor.cpp, PyTorch 2.13.
+    """
+    made = _copied(dispatcher, source, source.shape, source.is_coalesced())
+    return _become(target, made)
+
+
+def _become(target: Tensor, made: Tensor) -> Tensor:
+    """Give a sparse tensor the parts of another one."""
+    if target is not made:
+        target.data = made
+    return target
+
+
+def _with_values(dispatcher: Dispatcher, source: Tensor, func: OpOverload, by: Any) -> Tensor:
+    """Copy the indices, and compute new values."""
+    indices, values = sparse_parts(source)
+    new_indices = dispatcher.run(aten.clone.default, (indices,), {})
+    new_values = dispatcher.run(func, (values, by), {})
+    return _sparse(new_indices, new_values, source, source.is_coalesced())
 
 
 def _copied(
