@@ -12,7 +12,7 @@ from vramlab_classroom.judge import jobs
 from vramlab_classroom.judge.exercises import find_exercise
 from vramlab_classroom.judge.job_pool import JobPool
 from vramlab_classroom.judge.judge import Judge
-from vramlab_classroom.judge.partial_credit import partial_points
+from vramlab_classroom.judge.partial_credit import partial_points, rule_of
 from vramlab_classroom.judge.task import Config, Diagnose, Exercise, Fix, Predict
 from vramlab_classroom.judge.verdict import CaseResult, Grade, Verdict
 
@@ -27,7 +27,7 @@ assert isinstance(PRICE, Predict)
 def cases(visible: str, hidden: str = "") -> list[CaseResult]:
     """Give cases of one rule from letters: r for right, w for wrong."""
     return [
-        CaseResult({}, letter == "r", "", "", visible=is_visible)
+        CaseResult({}, letter == "r", letter, "", visible=is_visible)
         for letters, is_visible in ((visible, True), (hidden, False))
         for letter in letters
     ]
@@ -77,7 +77,7 @@ def test_an_answer_that_is_right_by_accident_earns_nothing(pool: JobPool) -> Non
 def of_rules(rights: str, rules: str, task: Predict = PRICE) -> float:
     """Give the points for hidden cases, each right or wrong, and of a rule."""
     told = [
-        CaseResult({"size": rule == "b", "kind": rule}, right == "r", "", "", visible=False)
+        CaseResult({"size": rule == "b", "kind": rule}, right == "r", right, "", visible=False)
         for right, rule in zip(rights, rules, strict=True)
     ]
     return partial_points(task, told, in_words=False)
@@ -93,6 +93,29 @@ def test_a_task_says_which_rule_a_case_is_about() -> None:
     by_kind = replace(PRICE, rule=lambda size, kind: kind in "ab")
     assert of_rules("rrwr", "abac", by_kind) == 2.5  # (2/3 + 1) / 2 of 3 points is 2.5
     assert of_rules("rrrw", "abac", by_kind) == 1.5
+
+
+def test_a_case_that_needs_several_rules_counts_only_for_all_points() -> None:
+    mixed = replace(PRICE, rule=lambda size, kind: None if kind == "m" else kind)
+    assert of_rules("rwww", "abmm", mixed) == 1.5  # one of two rules
+    assert of_rules("rrwr", "abmm", mixed) == 2.5  # not 3
+    assert of_rules("rrrr", "abmm", mixed) == 3
+    assert of_rules("rrrw", "mmmm", mixed) == 2  # where all do, their share counts: 3/4 of 3
+
+
+def test_the_same_in_every_case_earns_nothing() -> None:
+    always = [replace(case, answered="8") for case in cases("rr", "rrw")]
+    assert partial_points(PRICE, always, in_words=False) == 0
+    assert partial_points(PRICE, always[:4], in_words=False) == 3  # where it is right
+
+
+def test_rules_do_not_hang_on_the_order_of_arguments() -> None:
+    configs = [{"a": True, "b": False}, {"b": False, "a": True}, {"a": False, "b": True}]
+    assert [rule_of(PRICE, config) == rule_of(PRICE, configs[0]) for config in configs] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def in_words(*pairs: str) -> float:

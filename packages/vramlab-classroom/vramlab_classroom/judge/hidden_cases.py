@@ -119,8 +119,8 @@ def earned(task: Task, seed: str) -> list[float]:
 
     def results(mistake: Mistake) -> Iterator[CaseResult]:
         for case, truth in zip(cases, truths, strict=True):
-            right = mistake.answer(**case) == truth
-            yield CaseResult(case, right, "", "", visible=case in task.visible)
+            said = mistake.answer(**case)
+            yield CaseResult(case, said == truth, f"{said}", "", visible=case in task.visible)
 
     rounded = Mistake("", lambda **case: rounded_up(int(str(answer(**case)))))
     mistakes = [*task.mistakes, rounded]

@@ -114,8 +114,9 @@ class Predict(Task):
     mistakes: tuple[Mistake, ...] = ()
 
     rule: Callable[..., Hashable] | None = None
-    """Returns the rule that a case is about; None: cases whose names and flags agree are about the
-    same one. Each rule is worth the same share of the points (see `partial_credit.py`)."""
+    """Returns the rule that a case is about, or None if it needs several. Without it, cases whose
+    names and flags agree are about the same one. Each rule is worth the same share of the points
+    (see `partial_credit.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

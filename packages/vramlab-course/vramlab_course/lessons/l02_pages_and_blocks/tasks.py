@@ -145,26 +145,38 @@ def _measure_reserved(tensor_bytes: Sequence[int]) -> int:
     return reserved_bytes
 
 
-def _small_tensors(random: Random, count: int, wrong: Callable[[Sequence[int]], int]) -> Config:
-    """Draw sizes that a wrong way of packing does not get right by accident."""
+def _what_it_needs(tensor_bytes: Sequence[int]) -> str | None:
+    """Return the rule that decides: the simplest way of packing that gets the sizes right."""
+    right = _packed_best(tensor_bytes)
+    others = {_packed_first(tensor_bytes) == right, _packed_best(tensor_bytes, max) == right}
+    if others != {True}:
+        return "the smallest piece" if others == {False} else None
+    return "segments" if _packed_into_the_newest(tensor_bytes) == right else "all pieces"
+
+
+def _small_tensors(random: Random, count: int, rule: str) -> Config:
+    """Draw sizes that decide a rule, and that adding them up does not get right by accident."""
     while True:
         sizes = [random.randrange(300 * KIB, MIB) for _ in range(count)]
-        if _packed_best(sizes) != wrong(sizes):
+        if _what_it_needs(sizes) == rule and _packed_perfectly(sizes) != _packed_best(sizes):
             return {"tensor_bytes": sizes}
 
 
-def _packed_best(tensor_bytes: Sequence[int]) -> int:
-    """Return the answer: for drawing cases, not for grading."""
+def _packed_best(tensor_bytes: Sequence[int], choose: Callable[..., int] = min) -> int:
+    """Return the answer: for drawing cases, not for grading. `choose`s among pieces that fit."""
     rests: list[int] = []
     segments = 0
     for block_bytes in (round_up(size, 512) for size in tensor_bytes):
-        rest_bytes = min((rest for rest in rests if rest >= block_bytes), default=0)
-        if rest_bytes:
-            rests.remove(rest_bytes)
-        else:
-            segments, rest_bytes = segments + 1, 2 * MIB
-        rests.append(rest_bytes - block_bytes)
+        fitting = [index for index, rest in enumerate(rests) if rest >= block_bytes]
+        if not fitting:
+            segments, fitting = segments + 1, [len(rests)]
+            rests.append(2 * MIB)
+        rests[choose(fitting, key=rests.__getitem__)] -= block_bytes
     return segments * 2 * MIB
+
+
+def _packed_first(tensor_bytes: Sequence[int]) -> int:
+    return _packed_best(tensor_bytes, lambda fitting, **_: fitting[0])
 
 
 def _packed_perfectly(tensor_bytes: Sequence[int]) -> int:
@@ -185,16 +197,20 @@ RESERVED = Predict(
     name="reserved_bytes",
     points=4,
     minutes=25,
+    rule=_what_it_needs,
     visible=(
         {"tensor_bytes": [100, 100, 100]},
         {"tensor_bytes": [MIB, MIB, MIB]},
         {"tensor_bytes": [900 * KIB, 900 * KIB, 900 * KIB, 200 * KIB, 200 * KIB]},
         {"tensor_bytes": [700 * KIB, 700 * KIB, 700 * KIB, 900 * KIB, 600 * KIB, 400 * KIB]},
         {"tensor_bytes": [700 * KIB] * 8},  # two in a segment, though 5600 KiB are less than three
+        # Pieces of 648 and 448 KiB are left for 400 and 500.
+        {"tensor_bytes": [size * KIB for size in (500, 900, 700, 900, 400, 500)]},
     ),
     hidden=lambda random: [
-        *(_small_tensors(random, count, _packed_perfectly) for count in (5, 9)),
-        *(_small_tensors(random, count, _packed_into_the_newest) for count in (14, 18, 24, 30)),
+        *(_small_tensors(random, count, "segments") for count in (5, 9)),
+        *(_small_tensors(random, count, "all pieces") for count in (14, 18)),
+        *(_small_tensors(random, count, "the smallest piece") for count in (20, 30)),
     ],
     measure=_measure_reserved,
     gpu=T4,
@@ -213,11 +229,26 @@ RESERVED = Predict(
             "segments and picks the smallest one that fits.",
             _packed_into_the_newest,
         ),
+        Mistake(
+            "You took the first free block that is large enough (first fit). The allocator picks "
+            "the smallest one (best fit), so that larger ones stay free for larger blocks.",
+            _packed_first,
+        ),
     ),
 )
 
 
 # releasable_bytes: what empty_cache() releases
+
+
+def _kept_and_freed(random: Random, *, has_rests: bool) -> Config:
+    """Draw sizes; with rests, one shares its segment, so that something free has to stay."""
+    least, most = (2, 9) if has_rests else (10, 30)  # from 10 on, a tensor has its own segment
+    first = random.randrange(least, most)
+    return {
+        "kept": [first, *(random.randrange(least, 30) for _ in range(random.randrange(5)))],
+        "freed": [random.randrange(least, 60) for _ in range(random.randrange(2, 8))],
+    }
 
 
 def _observe_cache(kept: Sequence[int], freed: Sequence[int]) -> Observation:
@@ -252,17 +283,11 @@ RELEASABLE = Diagnose(
         {"kept": [4], "freed": [30]},
         {"kept": [4, 4], "freed": [4, 4]},
         {"kept": [4, 12], "freed": [6, 24, 40]},
+        {"kept": [12], "freed": [30, 40]},
     ),
+    rule=lambda kept, freed: min(*kept, *freed) < 10,
     hidden=lambda random: [
-        {
-            # One that shares its segment, so that something free cannot be given back.
-            "kept": [
-                random.randrange(2, 9),
-                *(random.randrange(2, 30) for _ in range(random.randrange(5))),
-            ],
-            "freed": [random.randrange(2, 60) for _ in range(random.randrange(2, 8))],
-        }
-        for _ in range(6)
+        _kept_and_freed(random, has_rests=has_rests) for has_rests in (True,) * 4 + (False,) * 2
     ],
     observe=_observe_cache,
     gpu=T4,

@@ -401,8 +401,11 @@ APPLICATIONS = Diagnose(
             "batch": 1024 * random.randrange(1, 5),
             "applications": random.randrange(1, 11),
         }
-        for gpu in ("T4", "A100-40GB", "H200")
-        for version in ("1.13", None)
+        # One without a workspace: where it is forgotten, most cases are wrong.
+        for gpu, version in (
+            *((gpu, None) for gpu in ("T4", "A100-40GB", "H100", "H200")),
+            ("V100-16GB", "1.13"),
+        )
     ],
     observe=_observe_applications,
     gpu=lambda gpu, torch_version, **_: GPU(gpu, torch_version=torch_version),

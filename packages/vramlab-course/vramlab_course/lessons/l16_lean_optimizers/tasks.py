@@ -75,16 +75,23 @@ def _flat(momentum: bool, shapes: Shapes) -> int:
     return _adafactor(momentum, flat)
 
 
-def _hidden_shapes(random: Random) -> list[list[int]]:
-    rows, columns = random.randrange(300, 3000), random.randrange(300, 3000)
-    deep = [random.randrange(2, 9), random.randrange(30, 300), random.randrange(30, 300)]
-    return [[rows, columns], [rows], deep, [columns]]
+def _dimensions(momentum: bool, shapes: Shapes) -> tuple[bool, int] | None:
+    """Return the rule that a case is about; None if parameters have several numbers of them."""
+    dimensions = {len(shape) for shape in shapes}
+    return (momentum, dimensions.pop()) if len(dimensions) == 1 else None
+
+
+def _shape(random: Random, dimensions: int) -> list[int]:
+    if dimensions == 3:
+        return [random.randrange(2, 9), random.randrange(50, 300), random.randrange(50, 300)]
+    return [random.randrange(300, 3000) for _ in range(dimensions)]
 
 
 ADAFACTOR = Predict(
     name="adafactor_bytes",
     points=4,
     minutes=20,
+    rule=_dimensions,
     visible=(
         {"momentum": False, "shapes": [[4096, 1024]]},
         {"momentum": True, "shapes": [[4096, 1024]]},
@@ -92,8 +99,9 @@ ADAFACTOR = Predict(
         {"momentum": False, "shapes": [[12, 200, 300]]},
     ),
     hidden=lambda random: [
-        {"momentum": momentum, "shapes": _hidden_shapes(random)}
-        for momentum in (False, True, False)
+        {"momentum": momentum, "shapes": [_shape(random, each) for each in dimensions]}
+        for momentum in (False, True)
+        for dimensions in ((1, 1), (2, 2), (3, 3), (2, 1, 3, 1))
     ],
     measure=_measure_adafactor,
     gpu=T4,
@@ -160,6 +168,7 @@ BLOCKWISE = Predict(
     name="blockwise_bytes",
     points=3,
     minutes=10,
+    rule=lambda block, shapes: min(map(prod, shapes)) < 4096,
     visible=(
         {"block": 256, "shapes": [[4096, 1024]]},
         {"block": 2048, "shapes": [[4096, 1024]]},
@@ -168,8 +177,9 @@ BLOCKWISE = Predict(
         {"block": 256, "shapes": [[100], [1000]]},
     ),
     hidden=lambda random: [
-        {"block": 256, "shapes": _hidden_shapes(random)},
-        {"block": 2048, "shapes": _hidden_shapes(random)},
+        {"block": 256, "shapes": [_shape(random, 2), _shape(random, 3)]},
+        {"block": 2048, "shapes": [_shape(random, 2), _shape(random, 3)]},
+        {"block": 256, "shapes": [_shape(random, each) for each in (2, 1, 3, 1)]},
         {"block": 64, "shapes": [[random.randrange(4096, 9000)], [4095], [4096]]},
         {"block": 256, "shapes": [[random.randrange(1, 4096)] for _ in range(5)]},
     ],

@@ -55,6 +55,7 @@ PARAMETERS = Predict(
     name="parameter_bytes",
     points=3,
     minutes=10,
+    rule=lambda up, down, **_: up if up == down else None,  # a bias behind each cut is a rule
     visible=(
         {"up": "column", "down": "row", "width": 1024, "inner": 4096, "ranks": 4},
         {"up": "row", "down": "column", "width": 1024, "inner": 4096, "ranks": 4},
