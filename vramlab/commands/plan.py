@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from vramlab.planner.simulation import Simulation
     from vramlab.programs.transformer_memory import Sizes
 
-LIBRARIES = ("fsdp2",)
+LIBRARIES = ("fsdp2", "trainer", "accelerate", "deepspeed")
 """Those that `vramlab.planner.settings_for` writes plans for."""
 
 _EXIT_FITS = 0
@@ -115,7 +116,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--write",
         choices=LIBRARIES,
         help="print this plan, or the fastest one that --search finds, as the configuration of a "
-        "library or a script: fsdp2 is plain PyTorch",
+        "library (on stdout), or with fsdp2 as a script in plain PyTorch",
     )
     parser.add_argument(
         INSIDE, nargs=2, metavar=("STAGE", "FILE"), dest="inside", help=argparse.SUPPRESS
@@ -421,7 +422,10 @@ def _write(plans: Sequence[Plan], arguments: argparse.Namespace, margin: float =
         }
         print(json.dumps(data, indent=2))
     else:
-        print("".join(f"# {line}\n" for line in about) + settings.text, end="")
+        # JSON has no comments.
+        stream = sys.stderr if settings.text.startswith("{") else None
+        print("".join(f"# {line}\n" for line in about), end="", file=stream)
+        print(settings.text, end="")
     return _EXIT_FITS if found.fits else _EXIT_DOES_NOT_FIT
 
 

@@ -1,72 +1,32 @@
-"""Write a plan as a configuration, or as a script, for a library that trains.
+"""Write a plan as a configuration for a library that trains.
 
-Every setting follows from the plan. What a library lacks is a line of `Settings.notes`, with the
-nearest that it has; if nothing comes near, `UnsupportedPlan` says what does.
+What a library does otherwise, or lacks, is in `Settings.notes`, with the nearest that it has; if
+nothing comes near, `UnsupportedPlan` says what does.
 
-Checked against the sources of PyTorch 2.13, transformers 5.23, accelerate 1.15, DeepSpeed 0.19.8,
-torchtitan 0.3.0 and torchtune 0.6.1.
+Checked against the sources of PyTorch 2.13, transformers 5.23, accelerate 1.15 and
+DeepSpeed 0.19.8.
 """
 
 from __future__ import annotations
 
-import copy
-import inspect
-import re
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from torch.nn import functional
-
-from vramlab.planner.custom import CustomModel, Input
-from vramlab.planner.custom_training import make_model
 from vramlab.planner.estimate import Estimate, estimate
-from vramlab.planner.layers import layer_lists
 from vramlab.planner.plan import Plan, UnsupportedPlan
-from vramlab.planner.program import give_memory
 from vramlab.planner.report import describe
-from vramlab.planner.sources import TEXT
-from vramlab.programs import master_weights, model_changes, offloading
-from vramlab.programs.optimizers import WAYS, states_of
-from vramlab.programs.transformer import AdaptedLinear
-from vramlab.programs.transformer_memory import Sizes
+from vramlab.planner.written_script import (
+    Program,
+    optimizer_of,
+    program_of,
+    script_of,
+    with_sources,
+)
 from vramlab.units import format_bytes
 
-KERNELS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION"}
-"""Backends of torch.nn.attention that a model of transformers is restricted to; it uses flash
-attention and "eager" by itself."""
-_IMPORTS = (
-    "import json",
-    "import os",
-    "import sys",
-    "from collections import defaultdict",
-    "from collections.abc import Callable",
-    "from collections.abc import Iterable",
-    "from contextlib import nullcontext",
-    "from dataclasses import dataclass",
-    "from functools import partial",
-    "from typing import Any",
-    "from weakref import WeakValueDictionary",
-    "import torch",
-    "import transformers",
-    "from torch import Tensor",
-    "from torch import nn",
-    "from torch.autograd.graph import saved_tensors_hooks",
-    "from torch.distributed.device_mesh import init_device_mesh",
-    "from torch.distributed.fsdp import CPUOffloadPolicy",
-    "from torch.distributed.fsdp import MixedPrecisionPolicy",
-    "from torch.distributed.fsdp import fully_shard",
-    "from torch.distributed.optim import ZeroRedundancyOptimizer",
-    "from torch.multiprocessing.reductions import StorageWeakRef",
-    "from torch.nn import functional",
-    "from torch.nn.attention import SDPBackend",
-    "from torch.nn.attention import sdpa_kernel",
-    "from torch.nn.parallel import DistributedDataParallel",
-    "from torch.utils.checkpoint import checkpoint",
-)
-"""Those whose name a script uses are its imports."""
+PLAIN = "plain PyTorch"
 
 
 @dataclass(frozen=True)
@@ -77,179 +37,11 @@ class Settings:
     text: str
     """The file."""
     notes: tuple[str, ...]
-    """What the library does otherwise, and what it lacks; comments in `text`, where it has any."""
+    """What the library does otherwise, what it lacks, and what is the program's."""
     asked: Plan
     """What was written."""
     plan: Plan
-    """The same training, of the model that the library trains."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """The model of a plan as code, and the plan of that model."""
-
-    plan: Plan
-    model: tuple[str, ...]
-    """Lines that make `model`."""
-    changes: tuple[str, ...]
-    """Lines that change it: checkpoints, attention, adapters, loss."""
-
-
-SOURCES: tuple[Any, ...] = (
-    give_memory,
-    model_changes.initialize,
-    model_changes.loss_of,
-    AdaptedLinear,
-    model_changes.add_adapters,
-    model_changes.change_attention,
-    model_changes.compute_loss_in_chunks,
-    model_changes.recompute_layers,
-    states_of,
-    master_weights.MasterWeights,
-    master_weights.MasterAdamW,
-    offloading.HostOptimizer,
-    offloading._HostCopy,
-    offloading._copy_to_host,
-    offloading.SavedOnHost,
-)
-"""What a script may call; each is copied into those that do."""
-_PLAIN = {
-    "apply_to_tensors(model, allocate)": "model._apply(allocate)",
-    "version_of(tensor)": "tensor._version",
-    "ADAPTER_SCALE": "2.0",
-}
-"""What their sources call of vramlab, and the same without it."""
-
-
-def _names(text: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
-
-
-def _with_sources(lines: Iterable[str]) -> str:
-    """Return a script: these lines, behind what they call and the imports of both."""
-    text = "\n".join(lines)
-    for part in reversed(SOURCES):  # a part calls those before it
-        if _names(text, part.__name__):
-            text = f"{inspect.getsource(part)}\n\n{text}"
-    for ours, plain in _PLAIN.items():
-        text = text.replace(ours, plain)
-    used = [line for line in _IMPORTS if _names(text, line.split()[-1])]
-    return "\n".join(["from __future__ import annotations", "", *used, "", "", text]) + "\n"
-
-
-def sizes_in_transformers(sizes: Sizes, dropout: bool) -> tuple[str, str, dict[str, Any]]:
-    """Return the classes of model and configuration, and the configuration, of these sizes.
-
-    Raises:
-        UnsupportedPlan: GPT-2 and Llama do not have them.
-    """
-    own: dict[str, Any]
-    both: dict[str, Any] = {"vocab_size": sizes.vocabulary, "tie_word_embeddings": sizes.tied}
-    both |= {"bos_token_id": None, "eos_token_id": None}
-    rate = 0.1 if dropout else 0.0
-    if sizes.activation == "gelu" and sizes.norm == "layer" and sizes.bias and sizes.causal:
-        same_heads = sizes.kv == sizes.heads and sizes.head_size * sizes.heads == sizes.width
-        if sizes.learned_positions and not sizes.rotary and same_heads:
-            dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), rate)
-            own = {"n_positions": sizes.positions, "n_embd": sizes.width, "n_layer": sizes.layers}
-            own |= {"n_head": sizes.heads, "n_inner": sizes.inner}
-            return "GPT2LMHeadModel", "GPT2Config", both | own | dropouts
-    if sizes.activation == "swiglu" and sizes.norm == "rms" and sizes.rotary and not sizes.bias:
-        own = {"max_position_embeddings": sizes.positions, "hidden_size": sizes.width}
-        own |= {"num_hidden_layers": sizes.layers, "num_attention_heads": sizes.heads}
-        own |= {"num_key_value_heads": sizes.kv, "head_dim": sizes.head_size}
-        own |= {"intermediate_size": sizes.inner, "attention_dropout": rate}
-        return "LlamaForCausalLM", "LlamaConfig", both | own
-    raise UnsupportedPlan(
-        "neither GPT-2 nor Llama of transformers has these sizes: pass a config.json as MODEL to "
-        "write its configuration"
-    )
-
-
-def program_of(plan: Plan) -> Program:
-    """Return the code of a plan's model, with everything that changes the model itself.
-
-    Raises:
-        UnsupportedPlan: transformers has no such model, or the plan cuts it.
-    """
-    if plan.tensor > 1 or plan.pipeline > 1:
-        raise UnsupportedPlan(
-            "tensor and pipeline parallelism need code for each model: use --write torchtitan, "
-            "which has both, or shard with --data and --zero 3"
-        )
-    custom, model = _model(plan)
-    if plan.adapter_rank and custom.name == "GPT2LMHeadModel":
-        raise UnsupportedPlan(
-            "GPT-2 of transformers has Conv1D layers instead of Linear ones, so that its adapters "
-            "need peft: use another model"
-        )
-    paths = [found.path for found in layer_lists(make_model(custom), fewest=0)]
-    layers = ", ".join(f'*model.get_submodule("{path}")' for path in paths)
-    changes = [f"layers = [{layers}]"]
-    selective = plan.checkpointing == "selective"
-    if not plan.is_custom and (selective or plan.attention in KERNELS):
-        kernel = f"SDPBackend.{KERNELS.get(plan.attention, 'FLASH_ATTENTION')}"
-        changes.append(f"change_attention(model, {kernel}, recomputed={selective})")
-    if plan.adapter_rank:
-        changes.append(f"add_adapters(model, layers, {plan.adapter_rank})")
-    if plan.checkpointing == "full":
-        changes.append(f"recompute_layers(layers, every={plan.checkpoint_every})")
-    if plan.loss_chunks > 1:
-        changes.append(f"compute_loss_in_chunks(model, {plan.loss_chunks})")
-    factory = partial(_changed, custom.factory, tuple(changes), plan.checkpoint_every)
-    usual = {"checkpointing": "none", "checkpoint_every": 1, "loss_chunks": 1, "adapter_rank": 0}
-    written = plan.but(sizes=replace(custom, factory=factory), **usual)
-    return Program(written, tuple(model), tuple(changes))
-
-
-def _changed(factory: Callable[[], Any], changes: Iterable[str], every: int) -> Any:
-    """Make a model, and run the lines that change it."""
-    names: dict[str, Any] = {**vars(model_changes), "model": factory()}
-    exec("\n".join(changes), names)
-    for number, layer in enumerate(names["layers"]):
-        layer.recomputed = number % every == 0  # so that layers that differ are told apart
-    return names["model"]
-
-
-def _model(plan: Plan) -> tuple[CustomModel, list[str]]:
-    """Return a plan's model as one of its user's, and the lines that make it."""
-    if not plan.is_custom:
-        kind, config_kind, config = sizes_in_transformers(plan.transformer, plan.dropout)
-        config["use_cache"] = False
-        config["attn_implementation"] = "eager" if plan.attention == "eager" else "sdpa"
-        listed = [f"    {name}={value!r}," for name, value in config.items()]
-        lines = [f"config = transformers.{config_kind}(", *listed, ")"]
-        made = partial(_of_transformers, kind, config_kind, config)
-        return (
-            CustomModel(kind, made, tuple(map(Input, TEXT))),
-            [*lines, f"model = transformers.{kind}(config)"],
-        )
-    custom = plan.custom
-    if isinstance(custom.factory, partial):  # of `vramlab.planner.sources.transformers_model`
-        kind, (config,) = custom.factory.func.__name__, custom.factory.args
-        path = custom.name.removeprefix(f"{kind} (").removesuffix(")")
-        copied = partial(_copied, custom.factory.func, config)
-        return replace(custom, factory=copied), [
-            f"config = transformers.AutoConfig.from_pretrained({path!r})",
-            "config.use_cache = False",
-            f"model = transformers.{kind}(config)",
-        ]
-    where, _, name = custom.name.rpartition(":")
-    module = Path(where).stem if where.endswith(".py") else where
-    lines = [f"from {module} import {name}", f"model = {name}()"]
-    if custom.loss is not None and "." not in _loss_name(custom):
-        lines.insert(0, f"from {custom.loss.__module__} import {custom.loss.__name__}")
-    return custom, lines
-
-
-def _of_transformers(kind: str, config_kind: str, config: dict[str, Any]) -> Any:
-    import transformers
-
-    return getattr(transformers, kind)(getattr(transformers, config_kind)(**config))
-
-
-def _copied(kind: Callable[[Any], Any], config: Any) -> Any:
-    return kind(copy.deepcopy(config))
+    """The same training in plain PyTorch, of the model that the library trains."""
 
 
 def _about_model(plan: Plan, kind: str) -> list[str]:
@@ -265,125 +57,291 @@ def _about_model(plan: Plan, kind: str) -> list[str]:
     return notes
 
 
-def _loss_name(custom: CustomModel) -> str:
-    name = getattr(custom.loss, "__name__", "")
-    return f"functional.{name}" if getattr(functional, name, None) is custom.loss else name
-
-
-# ---- Plain PyTorch ----
-
-OPTIMIZERS = {
-    "adamw": "torch.optim.AdamW",
-    "sgd": "torch.optim.SGD, lr=0.1",
-    "sgd with momentum": "torch.optim.SGD, lr=0.1, momentum=0.9",
-}
-
-
 def _fsdp2(plan: Plan) -> Settings:
-    """Write the script that `vramlab.planner.program.Training` is: the same bytes."""
-    program, dtypes = program_of(plan), plan.run.dtypes
+    program = program_of(plan)
     notes = _about_model(plan, program.plan.custom.name)
-    sharded, replicated = plan.zero >= 2, plan.data > 1 and plan.zero < 2
-    place = "cpu" if sharded and plan.optimizer_on_host else "cuda"
-    if dtypes.compute == "float16":
-        notes.append("float16 needs torch.amp.GradScaler, which is not in this script or its peak")
-    lines = ['torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))', "torch.manual_seed(0)"]
-    if plan.data > 1:
-        lines.append(f'mesh = init_device_mesh("cuda", ({plan.data},))')
-    lines.append('with torch.device("meta"):')
-    lines += [line and f"    {line}" for line in (*program.model, *program.changes)]
-    lines.append("model.train()")
-    if not (sharded and dtypes.master):
-        lines.append(f"model.to(torch.{dtypes.weights})")
-    if sharded:
-        options = f"mesh=mesh, reshard_after_forward={plan.zero == 3}"
-        if dtypes.master:
-            half = f"torch.{dtypes.compute}"
-            options += f", mp_policy=MixedPrecisionPolicy({half}, {half})"
-        if plan.optimizer_on_host:
-            options += ", offload_policy=CPUOffloadPolicy(pin_memory=False)"
-        lines += ["for layer in layers:", f"    fully_shard(layer, {options})"]
-        whole = options.replace("forward=True", "forward=False")
-        lines.append(f"fully_shard(model, {whole})")
-    lines += [
-        f'give_memory(model, "{place}")',
-        "initialize(model)  # random: load your weights instead",
-        "trained = [each for each in model.parameters() if each.requires_grad]",
-        f"make = partial({OPTIMIZERS[plan.optimizer]}, {_way(plan)})",
-        f"optimizer = {_optimizer(plan)}",
-        "called = DistributedDataParallel(model, gradient_as_bucket_view=True)"
-        if replicated
-        else "called = model",
-        "",
-        "# Replace these tensors with your data.",
-    ]
-    text = _with_sources([*lines, *_loop(plan, program.plan.custom, replicated)])
-    return Settings("fsdp2", text, tuple(notes), plan, program.plan)
+    if plan.run.dtypes.compute == "float16":
+        notes.append("float16 needs torch.amp.GradScaler, which is neither here nor in the peak")
+    return Settings("fsdp2", script_of(plan, program), tuple(notes), plan, program.plan)
 
 
-def _way(plan: Plan) -> str:
-    ((name, value),) = WAYS[plan.implementation].items()
-    return f"{name}={value}"
+# ---- transformers and accelerate ----
 
 
-def _optimizer(plan: Plan) -> str:
+def _by_deepspeed(plan: Plan) -> bool:
+    """Return whether a plan is DeepSpeed's: without FSDP2, ZeRO-1, offloading, master weights."""
+    dtypes = plan.run.dtypes
+    return plan.zero < 2 and (plan.zero == 1 or plan.optimizer_on_host or dtypes.master)
+
+
+def _mixed(plan: Plan) -> str:
+    """Return accelerate's mixed_precision."""
+    dtypes = plan.run.dtypes
+    autocast = dtypes.autocast and not _by_deepspeed(plan)
+    return (
+        {"bfloat16": "bf16", "float16": "fp16"}[dtypes.compute]
+        if autocast or dtypes.master
+        else "no"
+    )
+
+
+def _about_accelerate(plan: Plan, program: Program) -> list[str]:
+    notes = _about_model(plan, program.plan.custom.name)
+    if plan.zero >= 2 and plan.run.dtypes.autocast:
+        notes.append(
+            f"With FSDP2, accelerate gathers parameters in {plan.run.dtypes.compute} "
+            "(MixedPrecisionPolicy) besides autocast, so that it takes less than this plan"
+        )
     if plan.zero >= 2:
-        return "make(trained)"
-    if plan.optimizer_on_host:
-        return f"HostOptimizer(trained, make, as_they_come={plan.data == 1})"
-    if plan.zero == 1:
-        kind = "MasterAdamW" if plan.run.dtypes.master else "make"
-        return f"ZeroRedundancyOptimizer(trained, {kind})"
-    return "MasterWeights(trained, make)" if plan.run.dtypes.master else "make(trained)"
+        notes.append(
+            "accelerate also shards the embedding, and the head with the last norm, each by itself"
+        )
+    if plan.data > 1 and plan.zero == 0 and not _by_deepspeed(plan):
+        notes.append(
+            "accelerate's DDP keeps gradients beside its buckets unless "
+            "DistributedDataParallelKwargs(gradient_as_bucket_view=True) is passed"
+        )
+    return notes
 
 
-def _loop(plan: Plan, custom: CustomModel, replicated: bool) -> Iterable[str]:
-    """Yield the lines of the inputs and of the steps."""
-    dtypes, parts, given = plan.run.dtypes, plan.micro_batches, []
-    target = [] if custom.target is None else [custom.target]
-    for number, each in enumerate([*custom.inputs, *target]):
-        name = "target" if each in target else each.name or f"input_{number}"
-        shape = each.shape(plan.batch // plan.data, plan.sequence)
-        dtype = dtypes.weights if each.dtype == "float32" else each.dtype
-        yield f'{name} = torch.zeros({shape}, dtype=torch.{dtype}, device="cuda")'
-        rows = "[rows]" if parts > 1 and each.is_divided else ""
-        given.append(f"{each.name and f'{name}='}{name}{rows}")
-    call = f"called({', '.join(given[: len(custom.inputs)])})"
-    if custom.loss is not None:
-        loss = f"{_loss_name(custom)}({', '.join([call, *given[len(custom.inputs) :]])})"
-    else:
-        loss = f"loss_of({call})"
-    yield "for step in range(5):"
-    yield f"    for number in range({parts}):"
-    if parts > 1:
-        at = plan.at_a_time
-        yield f"        rows = slice({at} * number, {at} * number + {at})"
-    indent = " " * 8
-    if replicated and parts > 1:
-        yield f"{indent}with nullcontext() if number == {parts - 1} else called.no_sync():"
-        indent += "    "
-    contexts = []
-    if dtypes.autocast:
-        contexts.append(f'torch.autocast("cuda", dtype=torch.{dtypes.compute})')
+def _trainer(plan: Plan) -> Settings:
+    """Write a script with TrainingArguments: source training_args.py and trainer.py of 5.23."""
+    program, dtypes = program_of(plan), plan.run.dtypes
+    custom = program.plan.custom
+    if custom.loss is not None or not all(each.name for each in custom.inputs):
+        raise UnsupportedPlan(
+            "Trainer calls a model with names, and takes its loss: let the model return its loss, "
+            "and name its inputs, or use --write fsdp2"
+        )
+    notes = _about_accelerate(plan, program)
+    given: dict[str, Any] = {
+        "output_dir": "output",
+        "max_steps": 5,
+        "report_to": "none",
+        "save_strategy": "no",
+        "per_device_train_batch_size": plan.at_a_time,
+        "gradient_accumulation_steps": plan.micro_batches,
+    }
+    if (mixed := _mixed(plan)) != "no":
+        given[mixed] = True
+    recomputed: dict[str, Any] = {"use_reentrant": False}
+    if plan.checkpoint_every > 1:
+        recomputed["every_n_layers"] = plan.checkpoint_every
     if plan.activations_on_host:
-        contexts.append("SavedOnHost(model.parameters())")
-    if contexts:
-        yield f"{indent}with {', '.join(contexts)}:"
-    yield f"{indent}{'    ' if contexts else ''}loss = {loss}"
-    if parts > 1:
-        yield f"{indent}loss = loss / {parts}"
-    yield f"{indent}loss.backward()"
-    yield f"{indent}del loss"
-    yield "    optimizer.step()"
-    yield f"    {'called.zero_grad(set_to_none=False)' if replicated else 'optimizer.zero_grad()'}"
-    yield 'print(f"peak: {torch.cuda.max_memory_allocated():,} bytes")'
-    if plan.data > 1:
-        yield "torch.distributed.destroy_process_group()"
+        recomputed["offload"] = True
+        if plan.checkpointing != "full":
+            notes.append("Trainer offloads activations only with checkpointing, which is on here")
+    native = plan.checkpointing == "full" or plan.activations_on_host
+    if native:
+        given["activation_checkpointing"] = True
+        given["activation_checkpointing_kwargs"] = recomputed
+    if plan.zero >= 2:
+        given["fsdp"] = True
+        given["fsdp_config"] = {
+            "reshard_after_forward": plan.zero == 3,
+            "cpu_offload": plan.optimizer_on_host,
+            "transformer_layer_cls_to_wrap": list(program.layer_kinds),
+        }
+    elif _by_deepspeed(plan):
+        given["deepspeed"] = deepspeed_config(plan)
+        notes.append(
+            "ZeRO-1, offloading and master weights are DeepSpeed's, which has buffers of its own"
+        )
+    kind, options = optimizer_of(plan)
+    names = {"foreach": "adamw_torch", "fused": "adamw_torch_fused"}
+    by_class = ""
+    if "deepspeed" in given:
+        pass  # its configuration has the optimizer
+    elif kind == "AdamW" and plan.implementation in names:
+        given["optim"] = names[plan.implementation]
+    else:
+        by_class = f"(torch.optim.{kind}, {options})"
+    changes = [each for each in program.changes if not (native and "recompute_layers" in each)]
+    lines = [*program.model, *(changes if len(changes) > 1 else ())]
+    if not (dtypes.master and plan.zero >= 2) and dtypes.weights != "float32" and not dtypes.master:
+        lines.append(f"model.to(torch.{dtypes.weights})")
+    lines.append("arguments = transformers.TrainingArguments(")
+    lines += [f"    {name}={value!r}," for name, value in given.items()]
+    lines += [")", "# Replace this example with your data.", "example = {"]
+    for each in custom.inputs:
+        shape = each.shape(1, plan.sequence)[1:]
+        lines.append(f'    "{each.name}": torch.zeros({shape}, dtype=torch.{each.dtype}),')
+    classes = f", optimizer_cls_and_kwargs={by_class}" if by_class else ""
+    lines += [
+        "}",
+        f"data = [example] * {5 * plan.batch}",
+        f"trainer = transformers.Trainer(model, arguments, train_dataset=data{classes})",
+        "trainer.train()",
+        'print(f"peak: {torch.cuda.max_memory_allocated():,} bytes")',
+    ]
+    notes.append("Trainer adds a few scalars of 512 B each: loss, norm of the gradients, tokens")
+    return Settings("trainer", with_sources(lines), tuple(notes), plan, program.plan)
 
 
-VERSIONS = {"fsdp2": "PyTorch 2.13 and transformers 5.23"}
-STARTS = {"fsdp2": "torchrun --nproc-per-node {gpus} train.py"}
-WRITERS: dict[str, Callable[[Plan], Settings]] = {"fsdp2": _fsdp2}
+def _accelerate(plan: Plan) -> Settings:
+    """Write the YAML of `accelerate launch`: source commands/config/config_args.py of 1.15."""
+    program, dtypes = program_of(plan), plan.run.dtypes
+    notes = _about_accelerate(plan, program)
+    kind = "MULTI_GPU" if plan.data > 1 else "NO"
+    kind = "FSDP" if plan.zero >= 2 else "DEEPSPEED" if _by_deepspeed(plan) else kind
+    config: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": kind,
+        "mixed_precision": _mixed(plan),
+        "num_machines": 1,
+        "num_processes": plan.data,
+    }
+    if kind == "FSDP":
+        whole = plan.checkpointing == "full" and plan.checkpoint_every == 1
+        config["fsdp_config"] = {
+            "fsdp_version": 2,
+            "fsdp_reshard_after_forward": plan.zero == 3,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_transformer_layer_cls_to_wrap": ",".join(program.layer_kinds),
+            "fsdp_offload_params": plan.optimizer_on_host,
+            "fsdp_activation_checkpointing": whole,
+            "fsdp_cpu_ram_efficient_loading": False,
+            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        }
+    elif kind == "DEEPSPEED":
+        config["deepspeed_config"] = {
+            "zero_stage": deepspeed_config(plan)["zero_optimization"]["stage"],
+            "offload_optimizer_device": "cpu" if plan.optimizer_on_host else "none",
+            "offload_param_device": "none",
+            "gradient_accumulation_steps": plan.micro_batches,
+            "zero3_init_flag": False,
+        }
+        if dtypes.autocast:
+            notes.append(
+                "For autocast with DeepSpeed, use --write deepspeed and deepspeed_config_file"
+            )
+    whole = config.get("fsdp_config", {}).get("fsdp_activation_checkpointing", False)
+    notes += _of_program(plan, program, recomputes=whole)
+    return Settings("accelerate", _yaml(config), tuple(notes), plan, program.plan)
+
+
+def _of_program(plan: Plan, program: Program, recomputes: bool = False) -> list[str]:
+    """Return what the program does that its library's file does not, line by line.
+
+    Args:
+        plan: what is written.
+        program: its model.
+        recomputes: the library's file has checkpointing.
+    """
+    kind, options = optimizer_of(plan)
+    changes = [each for each in program.changes if not (recomputes and "recompute_" in each)]
+    lines = [f"micro-batches of {plan.at_a_time} x {plan.sequence}"]
+    if plan.attention == "eager" and not plan.is_custom:
+        lines.append('attn_implementation="eager" for the model')
+    if plan.dropout:
+        lines.append("dropout of 0.1 in the configuration of the model")
+    if not plan.run.dtypes.master:
+        lines.append(f"model.to(torch.{plan.run.dtypes.weights})")
+    if len(changes) > 1:
+        lines.append("these calls, of functions that --write fsdp2 copies into its script")
+        lines += changes
+    given = ", ".join(f"{name}={value}" for name, value in options.items())
+    lines.append(f"torch.optim.{kind}(model.parameters(), {given})")
+    if plan.micro_batches > 1:
+        lines.append(f"Accelerator(gradient_accumulation_steps={plan.micro_batches})")
+    if plan.activations_on_host:
+        lines.append("with torch.autograd.graph.save_on_cpu():, which copies parameters, too")
+    return [f"In the program: {line}" for line in lines]
+
+
+def _yaml(config: Mapping[str, Any], indent: str = "") -> str:
+    """Return plain settings as YAML, in which JSON is a value."""
+    return "".join(
+        f"{indent}{name}:\n{_yaml(value, indent + '  ')}"
+        if isinstance(value, dict)
+        else f"{indent}{name}: {json.dumps(value)}\n"
+        for name, value in config.items()
+    )
+
+
+# ---- DeepSpeed ----
+
+
+BUCKET = 50_000_000
+"""Numbers in a bucket of ZeRO: DeepSpeed's default of ten times as many takes 4 GB in float32."""
+
+
+def deepspeed_config(plan: Plan) -> dict[str, Any]:
+    """Return ds_config.json: source runtime/config.py, precision_config.py, engine.py of 0.19.8."""
+    dtypes, (kind, options) = plan.run.dtypes, optimizer_of(plan)
+    on_host = plan.optimizer_on_host
+    pure = dtypes.compute == dtypes.state_dtype == "bfloat16"  # which stage 0 does not know
+    zero: dict[str, Any] = {"stage": max(plan.zero, 1 if on_host or pure else 0)}
+    zero |= {"reduce_bucket_size": BUCKET, "allgather_bucket_size": BUCKET}
+    if on_host:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
+    if kind == "AdamW":  # on the host, DeepSpeed's own
+        options = {} if on_host else {**options, "torch_adam": True}
+    config: dict[str, Any] = {
+        "train_batch_size": plan.batch,
+        "train_micro_batch_size_per_gpu": plan.at_a_time,
+        "gradient_accumulation_steps": plan.micro_batches,
+        "gradient_clipping": 0.0,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": kind == "AdamW",
+        "optimizer": {"type": kind, "params": options},
+    }
+    if dtypes.autocast:
+        config["torch_autocast"] = {"enabled": True, "dtype": dtypes.compute}
+    elif dtypes.compute != "float32":
+        half: dict[str, Any] = {"enabled": True}
+        if pure:
+            half |= {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+        config["bf16" if dtypes.compute == "bfloat16" else "fp16"] = half
+    if plan.tensor > 1:
+        config["tensor_parallel"] = {"autotp_size": plan.tensor}
+    return config
+
+
+def _deepspeed(plan: Plan) -> Settings:
+    """Write ds_config.json, and how the program makes its model."""
+    if plan.pipeline > 1:
+        raise UnsupportedPlan(
+            "DeepSpeed's pipeline needs the model as a PipelineModule, which is code: use --write "
+            "torchtitan, or --zero 3 instead of --pipeline"
+        )
+    program = program_of(plan.but(tensor=1, sequence_parallel=False))
+    notes = _about_model(plan, program.plan.custom.name)
+    if plan.sequence_parallel:
+        notes.append("DeepSpeed's AutoTP has no sequence parallelism")
+    notes.append(
+        f"DeepSpeed's ZeRO has flat copies, and buckets of {BUCKET:,} numbers, besides this plan"
+    )
+    if plan.zero == 2:
+        notes.append("ZeRO-2 of DeepSpeed keeps all parameters; of FSDP2, a shard between steps")
+    lines = _of_program(plan, program)
+    own = [each for each in lines if "torch.optim" not in each and "Accelerator(" not in each]
+    text = json.dumps(deepspeed_config(plan), indent=2) + "\n"
+    return Settings("deepspeed", text, (*notes, *own), plan, program.plan)
+
+
+@dataclass(frozen=True)
+class Library:
+    """How a library gets a plan."""
+
+    write: Callable[[Plan], Settings]
+    versions: str
+    start: str
+    """Command, with the number of GPUs to fill in."""
+
+
+_TORCHRUN = "torchrun --nproc-per-node {gpus} train.py"
+WRITERS: dict[str, Library] = {
+    "fsdp2": Library(_fsdp2, "PyTorch 2.13 and transformers 5.23", _TORCHRUN),
+    "trainer": Library(_trainer, "transformers 5.23 and accelerate 1.15", _TORCHRUN),
+    "accelerate": Library(
+        _accelerate, "accelerate 1.15", "accelerate launch --config_file plan.yaml train.py"
+    ),
+    "deepspeed": Library(
+        _deepspeed, "DeepSpeed 0.19.8", "deepspeed --num_gpus {gpus} train.py with ds_config.json"
+    ),
+}
 """By the name of a library."""
 
 
@@ -393,7 +351,7 @@ def settings_for(plan: Plan, library: str) -> Settings:
     Raises:
         UnsupportedPlan: The library has nothing that comes near the plan.
     """
-    return WRITERS[library](plan)
+    return WRITERS[library].write(plan)
 
 
 def write(plans: Iterable[Plan], library: str, margin: float = 0.0) -> tuple[Settings, Estimate]:
@@ -431,11 +389,13 @@ def write(plans: Iterable[Plan], library: str, margin: float = 0.0) -> tuple[Set
 
 def comments(settings: Settings, found: Estimate) -> list[str]:
     """Return what a reader of the file should know: how to start it, the peak, what differs."""
-    gpus = settings.asked.ranks
+    library = WRITERS[settings.library]
+    where = "" if settings.library == "fsdp2" else " in plain PyTorch"
     fits = "fits" if found.fits else "does not fit"
+    size = f"{found.peak_bytes:,} B ({format_bytes(found.peak_bytes)})"
     return [
         f"{describe(settings.asked)}.",
-        f"For {VERSIONS[settings.library]}. Start: {STARTS[settings.library].format(gpus=gpus)}",
-        f"Peak of a GPU: {found.peak_bytes:,} B ({format_bytes(found.peak_bytes)}), which {fits}.",
-        *(f"{note}." for note in settings.notes),
+        f"For {library.versions}. Start: {library.start.format(gpus=settings.asked.ranks)}",
+        f"Peak of a GPU{where}: {size}, which {fits}.",
+        *settings.notes,
     ]

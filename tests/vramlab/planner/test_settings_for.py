@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from vramlab.planner import Plan, UnsupportedPlan, estimate
 from vramlab.planner.models import llama_sizes
 from vramlab.planner.settings_for import WRITERS, settings_for, write
 from vramlab.planner.sources import custom_model, transformers_model
+from vramlab.planner.written_script import program_of
 from vramlab.programs.alone import alone
 from vramlab.programs.transformer_memory import Sizes
 
@@ -131,6 +135,99 @@ def test_no_setting_is_dropped_in_silence(library: str) -> None:
     assert len(set(written.values())) == len(written)
     assert "" in written
     assert "ZeRO-3" in written
+
+
+SHARDED_FLOAT32 = SHARDED | {"precision": "float32", "attention": "math"}
+SCALAR_BYTES = 512
+TRAINER_SCALARS = 5
+"""Of Trainer: its running loss, the norm of the gradients, the number of tokens, the loss over it,
+and the loss over the micro-batches. accelerate has the last one of them."""
+
+
+def peak_of_rank(folder: Path, text: str, ranks: int, **environment: str) -> int:
+    """Run a program under `vramlab run`, as the first of these ranks; its peak."""
+    program, report = folder / "program.py", folder / "report.json"
+    program.write_text(text)
+    if ranks > 1:
+        environment |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks)}
+        environment |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29538"}
+    command = [sys.executable, "-m", "vramlab", "run", "--gpu", GPU, "--engine", "portable"]
+    subprocess.run(
+        [*command, "--json", str(report), str(program)],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        env=os.environ | environment,
+    )
+    peak_bytes: int = json.loads(report.read_text())["devices"][0]["peak_allocated_bytes"]
+    return peak_bytes
+
+
+def as_accelerate_shards(text: str) -> str:
+    """Shard the embedding by itself, and the head with the last norm, as accelerate 1.15 does."""
+    (line,) = [line for line in text.splitlines() if line.startswith("fully_shard(model, ")]
+    options = line.removeprefix("fully_shard(model, ")
+    own = f"fully_shard(model.model.embed_tokens, {options.replace('=False', '=True')}\n"
+    tail = f"fully_shard([model.model.norm, model.lm_head], {options}\n"
+    return text.replace(line, own + tail + line)
+
+
+def test_trainer_takes_what_is_planned_and_its_scalars(tmp_path: Path) -> None:
+    plan = plan_of(checkpointing="full", checkpoint_every=2, implementation="fused")
+    settings = settings_for(plan, "trainer")
+    more_bytes = peak_of_rank(tmp_path, settings.text, 1) - estimate(settings.plan).peak_bytes
+    assert more_bytes == TRAINER_SCALARS * SCALAR_BYTES
+
+
+def test_trainer_with_fsdp_takes_what_its_shards_take(tmp_path: Path) -> None:
+    plan = plan_of(**SHARDED_FLOAT32)
+    script = as_accelerate_shards(settings_for(plan, "fsdp2").text)
+    peak_bytes = peak_of_rank(tmp_path, settings_for(plan, "trainer").text, 4)
+    planned_bytes = peak_of_script(tmp_path, script, 4)
+    assert peak_bytes == planned_bytes + TRAINER_SCALARS * SCALAR_BYTES
+
+
+PROGRAM = """
+import torch, transformers
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+{model}
+optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+model, optimizer = accelerator.prepare(model, optimizer)
+tokens, labels = (torch.zeros(2, 96, dtype=torch.int64, device="cuda") for _ in range(2))
+for step in range(5):
+    loss = model(input_ids=tokens, labels=labels)["loss"]
+    accelerator.backward(loss)
+    del loss
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_accelerate_reads_its_yaml_and_takes_what_its_shards_take(tmp_path: Path) -> None:
+    from accelerate.commands import launch
+
+    plan = plan_of(**SHARDED_FLOAT32)
+    file = tmp_path / "plan.yaml"
+    file.write_text(settings_for(plan, "accelerate").text)
+    parser = launch.launch_command_parser()
+    arguments = parser.parse_args(["--config_file", str(file), "program.py"])
+    environment = launch.prepare_multi_gpu_env(launch._validate_launch_command(arguments)[0])
+    assert arguments.num_processes == 4
+    program = PROGRAM.format(model="\n".join(program_of(plan).model))
+    script = as_accelerate_shards(settings_for(plan, "fsdp2").text)
+    peak_bytes = peak_of_rank(tmp_path, program, 4, **environment)
+    assert peak_bytes == peak_of_script(tmp_path, script, 4) + SCALAR_BYTES
+
+
+def test_deepspeed_reads_its_configuration() -> None:
+    config = pytest.importorskip("deepspeed.runtime.config")
+    text = settings_for(plan_of(data=1, offload="optimizer", micro_batch=1), "deepspeed").text
+    read = config.DeepSpeedConfig(json.loads(text))
+    assert read.zero_optimization_stage == 1
+    assert read.gradient_accumulation_steps == 4
+    assert read.torch_autocast_enabled
 
 
 def test_the_command_knows_the_libraries() -> None:
