@@ -6,6 +6,8 @@ import pytest
 
 import vramlab
 from vramlab import catalogue
+from vramlab.planner.estimate import estimate
+from vramlab.planner.plan import Plan
 from vramlab.programs import transformer_memory
 from vramlab.programs.transformer_memory import PRECISIONS, Run, Sizes
 from vramlab_course import experiments
@@ -16,6 +18,7 @@ from vramlab_course.lessons.l12_estimating_large_models.transformer_tables impor
     gpus_table,
     layer_terms_table,
     measure_layer,
+    most_parameters,
 )
 
 pytestmark = pytest.mark.long
@@ -65,3 +68,11 @@ def test_gpus_are_listed_by_their_memory_and_tried_where_asked(
     outcomes = {row[0]: row[3:] for row in small.rows}
     assert outcomes["T4"] == ("no kernel", "")
     assert outcomes["A10"][1].startswith("fits, ")
+
+
+def test_the_largest_model_of_a_gpu_trains_on_it_and_the_next_one_does_not() -> None:
+    # On a T4, the blocks of 14 layers would fit together, and are in pieces: 12 train.
+    run, t4 = Run(4, 1024), catalogue.find("T4")
+    sizes = {layers: Sizes(width=64 * layers, layers=layers, heads=layers) for layers in (12, 14)}
+    assert most_parameters(run, t4) == sizes[12].parameters()
+    assert estimate(Plan.of_run(sizes[14], run, t4)).peak_bytes < t4.total_bytes - t4.context_bytes

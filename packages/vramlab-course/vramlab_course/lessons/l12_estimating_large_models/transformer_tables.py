@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -120,12 +120,11 @@ def most_parameters(run: Run, gpu: GPUModel) -> int:
     The models have GPT-2 small's proportions: a hidden size of 64, and one head, for each layer.
     """
     models = [Sizes(width=64 * layers, layers=layers, heads=layers) for layers in range(2, 60, 2)]
-    room_bytes = gpu.total_bytes - gpu.context_bytes
 
-    def peak_bytes(sizes: Sizes) -> int:
-        return estimate(Plan.of_run(sizes, run, gpu)).peak_bytes
+    def is_too_large(sizes: Sizes) -> bool:
+        return not estimate(Plan.of_run(sizes, run, gpu)).fits
 
-    return models[bisect_right(models, room_bytes, key=peak_bytes) - 1].parameters()
+    return models[bisect_left(models, True, key=is_too_large) - 1].parameters()
 
 
 def _tried(gpu: str, sizes: Sizes, run: Run) -> str:
