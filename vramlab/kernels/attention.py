@@ -294,7 +294,7 @@ def efficient_backward_blocks(
     "aten._scaled_dot_product_efficient_attention_backward.default",
     takes="a copy of a gradient that is not contiguous by query; the query's gradient in float32 "
     "blocks, each with a lock; for float32 the product of output and its gradient; a float32 for "
-    "each query",
+    "each query; full gradients of keys and values where heads share",
     source=_EFFICIENT + "/kernel_backward.h and attention_backward.cu beside it",
 )
 def efficient_attention_backward(
@@ -324,6 +324,10 @@ def efficient_attention_backward(
 
     yield from _contiguous_by_query(grad_out, "the gradient")
     yield OUTPUTS
+    if key.shape[1] != heads:
+        for each, what in ((key, "keys"), (value, "values")):
+            expanded_bytes = batch * keys * heads * each.shape[3] * each.element_size()
+            yield Take(expanded_bytes, f"gradient of each head's {what}")
     row_bytes = 4 * batch * heads * queries
     if half and (in_registers or not before_turing):
         yield Take(row_bytes, "sums of gradient times output")

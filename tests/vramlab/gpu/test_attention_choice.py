@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -99,13 +100,15 @@ CHOICES: list[tuple[str, dict[str, Any], SDPBackend]] = [
     ("H100", {"dtype": BF16}, CUDNN),
     ("H100", {"dtype": FP16, "mask": True}, CUDNN),
     ("H100", {"dtype": FP32}, EFFICIENT),
-    ("H100", {"dtype": BF16, "head_size": 136}, FLASH),  # cuDNN: at most 128
+    ("H100", {"dtype": BF16, "head_size": 136}, CUDNN),  # cuDNN: at most 256 on Hopper
+    ("H100", {"dtype": BF16, "head_size": 264}, EFFICIENT),
     ("H100", {"dtype": BF16, "head_size": 60}, FLASH),  # cuDNN: multiples of 8
     ("H100", {"dtype": BF16, "dropout_p": 0.125}, CUDNN),
     ("H100", {"dtype": BF16, "dropout_p": 0.1}, FLASH),  # cuDNN: sixteenths
     ("H100", {"dtype": BF16, "length": 1, "key_length": 1}, FLASH),
     ("H100", {"dtype": BF16, "key_heads": 2, "enable_gqa": True}, CUDNN),
     ("B200", {"dtype": BF16}, CUDNN),
+    ("B200", {"dtype": BF16, "head_size": 136}, FLASH),  # cuDNN: at most 128 on Blackwell
     ("L4", {"dtype": BF16}, FLASH),
     ("A10", {"dtype": FP16}, FLASH),
 ]
@@ -126,10 +129,134 @@ def test_choices(name: str, call: dict[str, Any], backend: SDPBackend) -> None:
             out.sum().backward()
 
 
-def test_since_2_14_efficient_attention_takes_grouped_queries() -> None:
-    for version, backend in (("2.13", MATH), ("2.14", EFFICIENT)):
-        with VirtualGPU("A100-40GB", torch_version=version) as gpu:
-            assert attend(gpu, FP32, key_heads=2, enable_gqa=True)[0] == backend
+BATCH, SHARED, ONE = (2, 8, 32, 64), (2, 2, 32, 64), (2, 1, 32, 64)
+MANY = (65536, 1, 2, 8)
+BY_VERSION: list[tuple[str, dict[str, Any], dict[str, SDPBackend]]] = [
+    # the memory-efficient kernels do not know grouped queries before 2.14
+    ("A100-40GB", {"dtype": FP32, "k": SHARED, "gqa": True}, {"2.13": MATH, "2.14": EFFICIENT}),
+    # one head of keys and values for all queries, without asking for it
+    ("A100-40GB", {"k": ONE}, {"2.13": MATH, "2.14": FLASH}),
+    ("H100", {"k": ONE}, {"2.13": MATH, "2.14": CUDNN}),
+    ("T4", {"dtype": FP32, "k": ONE}, {"2.13": MATH, "2.14": EFFICIENT}),
+    ("A100-40GB", {"k": SHARED}, {"2.15": MATH}),
+    # without a batch
+    ("A100-40GB", {"q": BATCH[1:]}, {"2.13": MATH, "2.14": FLASH}),
+    ("A100-40GB", {"q": BATCH[1:], "mask": (32, 32)}, {"2.13": MATH, "2.14": EFFICIENT}),
+    ("H100", {"q": BATCH[1:], "mask": (8, 32, 32)}, {"2.13": MATH, "2.15": CUDNN}),
+    ("A100-40GB", {"q": BATCH[2:]}, {"2.15": MATH}),
+    # operands that do not begin at a multiple of 16 B
+    ("A100-40GB", {"dtype": FP32, "offset": 2}, {"2.12": EFFICIENT, "2.13": MATH}),
+    ("A100-40GB", {"dtype": FP32, "offset": 4}, {"2.13": EFFICIENT}),
+    ("T4", {"dtype": FP32, "offset": 2}, {"2.13": EFFICIENT}),
+    # more blocks than a grid has
+    ("A100-40GB", {"q": MANY}, {"2.14": FLASH, "2.15": EFFICIENT}),
+    ("H100", {"q": MANY}, {"2.12": CUDNN, "2.13": FLASH, "2.15": EFFICIENT}),
+    ("H100", {"q": (1, *MANY[:1], *MANY[2:])}, {"2.12": CUDNN, "2.13": FLASH, "2.15": EFFICIENT}),
+    # cuDNN: head sizes, those of keys and values, heads, masks and decoding
+    ("B200", {"q": (2, 8, 32, 136)}, {"2.13": FLASH, "2.14": CUDNN}),
+    ("H100", {"q": (2, 8, 32, 136), "grad": True}, {"2.13": CUDNN, "2.14": FLASH}),
+    ("H100", {"q": (2, 8, 32, 256), "grad": True}, {"2.13": CUDNN, "2.14": CUDNN}),
+    ("B200", {"q": (2, 8, 32, 192), "v": (2, 8, 32, 128)}, {"2.13": CUDNN, "2.14": CUDNN}),
+    ("B200", {"q": (2, 8, 32, 192), "v": (2, 8, 32, 136)}, {"2.13": EFFICIENT, "2.14": CUDNN}),
+    ("H100", {"k": SHARED, "v": ONE, "gqa": True}, {"2.13": CUDNN}),
+    ("A100-40GB", {"k": SHARED, "v": ONE, "gqa": True}, {"2.13": MATH}),
+    ("H100", {"mask": (8, 32, 32)}, {"2.13": EFFICIENT}),
+    ("H100", {"mask": (8, 1, 32)}, {"2.13": EFFICIENT}),
+    ("H100", {"mask": (2, 1, 1, 32)}, {"2.13": CUDNN}),
+    ("B200", {"q": (2, 8, 1, 64), "k": BATCH}, {"2.13": CUDNN, "2.14": FLASH, "2.15": CUDNN}),
+    ("H100", {"q": (2, 8, 1, 64), "k": BATCH}, {"2.14": CUDNN}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "backends"), BY_VERSION, ids=[f"{n}-{c}" for n, c, _ in BY_VERSION]
+)
+def test_choices_by_version(
+    name: str, call: dict[str, Any], backends: dict[str, SDPBackend]
+) -> None:
+    """Compare with what `torch._fused_sdp_choice` returned on the native engine."""
+
+    def choose(
+        q: tuple[int, ...] = BATCH,
+        k: tuple[int, ...] | None = None,
+        v: tuple[int, ...] | None = None,
+        dtype: torch.dtype = BF16,
+        offset: int = 0,
+        mask: tuple[int, ...] | None = None,
+        grad: bool = False,
+        gqa: bool = False,
+    ) -> SDPBackend:
+        operands = [
+            torch.zeros(offset + math.prod(size), dtype=dtype, device="cuda")[offset:]
+            .view(size)
+            .requires_grad_(grad)
+            for size in (q, k or q, v or k or q)
+        ]
+        added = None if mask is None else torch.zeros(mask, dtype=dtype, device="cuda")
+        code = torch._fused_sdp_choice(*operands, added, 0.0, False, enable_gqa=gqa)
+        return SDPBackend(code)
+
+    for version, backend in backends.items():
+        with VirtualGPU(name, torch_version=version):
+            assert choose(**call) == backend, version
+
+
+def test_a_mask_with_a_gradient_is_not_cudnns() -> None:
+    with VirtualGPU("H100", torch_version="2.13"):
+        q = torch.zeros(BATCH, dtype=BF16, device="cuda")
+        mask = torch.zeros(32, 32, dtype=BF16, device="cuda", requires_grad=True)
+        assert torch._fused_sdp_choice(q, q, q, mask) == EFFICIENT.value
+
+
+def test_a_warning_of_random_results_leaves_the_choice() -> None:
+    with VirtualGPU("H100", torch_version="2.13"):
+        q = torch.zeros(BATCH, dtype=BF16, device="cuda")
+        chosen = []
+        for warn_only in (True, False):
+            torch.use_deterministic_algorithms(True, warn_only=warn_only)
+            chosen.append(SDPBackend(torch._fused_sdp_choice(q, q, q)))
+            torch.use_deterministic_algorithms(False)
+        assert chosen == [CUDNN, FLASH]
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32])
+def test_one_sequence_is_a_batch_of_one_since_2_14(dtype: torch.dtype) -> None:
+    """The output is a view of the same size: 8 heads, 96 tokens and a head size of 64."""
+    seen = []
+    with VirtualGPU("A100-40GB", torch_version="2.14"):
+        for size in ((8, 96, 64), (1, 8, 96, 64)):
+            seen.append(events_of_attention(size, size, size, dtype=dtype))
+    assert seen[0] == seen[1]
+    assert seen[0][0][1] in (8, 8 * 96 * 64 * 2)  # a seed in float32
+
+
+@pytest.mark.parametrize("gqa", [True, False])
+def test_gradients_of_shared_heads_are_summed(gqa: bool) -> None:
+    """Before that, there is one for each head: 2 x 8 x 96 x 64 numbers of 4 B, as natively."""
+    of_queries, heads = (2, 8, 96, 64), 2 if gqa else 1
+    shared = (2, heads, 96, 64)
+    with VirtualGPU("A100-40GB", torch_version="2.15"):
+        q, k, v = (
+            torch.zeros(size, device="cuda", requires_grad=True)
+            for size in (of_queries, shared, shared)
+        )
+        output = functional.scaled_dot_product_attention(q, k, v, enable_gqa=gqa)
+        gradient = torch.ones_like(output)
+        torch.cuda.memory._record_memory_history("all", context=None)
+        output.backward(gradient)
+        (trace,) = torch.cuda.memory._snapshot()["device_traces"]
+        torch.cuda.memory._record_memory_history(None)
+        assert k.grad is not None
+        assert k.grad.shape == shared
+    full, part = math.prod(of_queries) * 4, math.prod(shared) * 4
+    allocated = [event["size"] for event in trace if event["action"] == "alloc"]
+    assert allocated[:5] == [full, part, part, full, full]
+
+
+def test_keys_and_values_may_have_different_heads(gpu: VirtualGPU) -> None:
+    q, k, v = (torch.zeros(2, heads, 32, 64, device="cuda") for heads in (8, 2, 4))
+    output = functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    assert output.shape == q.shape
 
 
 @pytest.mark.parametrize(("torch_version", "backend"), [("2.11", CUDNN), ("2.13", FLASH)])

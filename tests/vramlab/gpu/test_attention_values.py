@@ -11,6 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from vramlab import VirtualGPU
 
+aten = torch.ops.aten
+
 
 @pytest.mark.parametrize("gpu", ["T4", "A100-40GB"])
 @pytest.mark.parametrize("mask", ["none", "causal", "boolean", "additive"])
@@ -98,3 +100,22 @@ def test_who_sees_nothing_gets_nothing() -> None:
         assert output[0, 0, :, 0].tolist() == [1, 1, 1, 0, 1, 1, 1, 1]
         assert value.grad is not None
         assert torch.allclose(value.grad.cpu(), torch.tensor(7 / 8))  # 7 queries, 8 keys each
+
+
+@pytest.mark.parametrize("heads", [2, 1])
+def test_shared_heads_have_values_and_gradients(heads: int) -> None:
+    """Since 2.14 the efficient kernel knows them: gradients are sums over 4 / heads queries."""
+
+    def run(device: str) -> list[torch.Tensor]:
+        torch.manual_seed(2)
+        inputs = [torch.randn(2, of, 40, 8).to(device).requires_grad_() for of in (4, heads, heads)]
+        output = scaled_dot_product_attention(*inputs, enable_gqa=heads > 1)
+        output.sum().backward()
+        return [each.detach().cpu() for each in (output, *(tensor.grad for tensor in inputs))]
+
+    expected = run("cpu")
+    with VirtualGPU("T4", values=True, torch_version="2.14") as gpu:
+        on_gpu = run("cuda")
+        assert aten._scaled_dot_product_efficient_attention_backward.default in gpu.dispatcher.seen
+    for computed, each in zip(on_gpu, expected, strict=True):
+        assert torch.allclose(computed, each, atol=1e-5)

@@ -34,7 +34,8 @@ def forward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
     query, key, value, bias, wants_sums, *rest = args
     is_causal = bool(rest[1:] and rest[1])  # after the probability of dropout
     scale = _scale(query, kwargs)
-    result = _laid_out(func, args, kwargs)
+    result = _laid_out(func(*map(_on_meta, args), **kwargs))
+    key, value = (_for_each_head(each, query) for each in (key, value))
     output, log_sums, *_ = result
     for heads, queries, keys in _pieces(query, key, is_causal):
         at = (*heads, queries)
@@ -56,13 +57,21 @@ def forward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 def backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Compute gradients of query, key, value and, if it is asked for, of the mask."""
     device_index = dispatcher.find_device_index(func, args, kwargs)
-    if dispatcher.backing_device.type == "meta" or device_index is None:
-        return dispatcher.run_plain(func, args, kwargs)
     gradient, query, key, value, bias, output, log_sums, *rest = args
+    if device_index is None:
+        return dispatcher.run_plain(func, args, kwargs)
+    if dispatcher.backing_device.type == "meta":
+        if query.size(1) == key.size(1):
+            return dispatcher.run_plain(func, args, kwargs)
+        result = _gradients_on_meta(func, args, kwargs)
+        dispatcher.count_call(func, device_index)
+        dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
+        return result
     is_causal = bool(rest[4:] and rest[4])  # after seed, offset, dropout, and what is asked for
     scale = _scale(query, kwargs)
-    result = _laid_out(func, args, kwargs)
+    result = _laid_out(_gradients_on_meta(func, args, kwargs))
     of_query, of_key, of_value, of_bias = result
+    key, value = (_for_each_head(each, query) for each in (key, value))
     # Each part of the queries adds to them: in float32, as the kernel does.
     key_sums, value_sums = (torch.zeros(each.shape) for each in (key, value))
     for heads, queries, keys in _pieces(query, key, is_causal):
@@ -78,8 +87,8 @@ def backward(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -
         value_sums[read] += weights.transpose(-2, -1) @ of_output
         if of_bias is not None and of_bias.numel():
             of_bias[(*at, keys)] = of_scores.to(of_bias.dtype)
-    of_key.copy_(key_sums)
-    of_value.copy_(value_sums)
+    for of_shared, sums in ((of_key, key_sums), (of_value, value_sums)):
+        of_shared.copy_(sums.unflatten(1, (of_shared.size(1), -1)).sum(2))
     dispatcher.count_call(func, device_index)
     dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
@@ -90,15 +99,30 @@ def _scale(query: torch.Tensor, kwargs: Any) -> float:
     return float(query.size(-1) ** -0.5 if scale is None else scale)
 
 
-def _laid_out(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, ...]:
+def _for_each_head(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Repeat keys or values that several heads of the query share."""
+    return tensor.repeat_interleave(query.size(1) // tensor.size(1), 1)
+
+
+def _on_meta(arg: Any) -> Any:
+    if not isinstance(arg, torch.Tensor):
+        return arg
+    return torch.empty_strided(arg.size(), arg.stride(), dtype=arg.dtype, device="meta")
+
+
+def _gradients_on_meta(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """Make gradients without values, of shared keys and values one: before 2.14, one per head."""
+    gradients = list(func(*map(_on_meta, args), **kwargs))
+    for index, operand in ((1, args[2]), (2, args[3])):
+        if gradients[index].shape != operand.shape:
+            gradients[index] = torch.empty_permuted(
+                operand.shape, (0, 2, 1, 3), dtype=operand.dtype, device="meta"
+            )
+    return tuple(gradients)
+
+
+def _laid_out(shapes: tuple[Any, ...]) -> tuple[Any, ...]:
     """Make the kernel's results, of the layout that they have on CUDA, to be filled in."""
-
-    def on_meta(arg: Any) -> Any:
-        if not isinstance(arg, torch.Tensor):
-            return arg
-        return torch.empty_strided(arg.size(), arg.stride(), dtype=arg.dtype, device="meta")
-
-    shapes = func(*map(on_meta, args), **kwargs)
     return tuple(
         None
         if each is None

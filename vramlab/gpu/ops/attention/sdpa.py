@@ -4,7 +4,8 @@ On meta and CPU tensors PyTorch takes other paths. Here is CUDA's choice, to the
 GPU's compute capability, dtypes, shapes and masks decide.
 
 Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (the choice),
-sdp_utils_cpp.h (the checks that backends share) and attention.cpp (padding), PyTorch 2.13.
+sdp_utils_cpp.h (the checks that backends share) and attention.cpp (padding), PyTorch 2.13 to 2.15.
+Which version has which limits is what `torch._fused_sdp_choice` returned on the native engine.
 
 Letters of shapes: B batch, H heads, L query length, S key length, E head size.
 
@@ -15,7 +16,7 @@ with the CUDA 13 wheels of that PyTorch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn.attention import SDPBackend
@@ -28,6 +29,19 @@ aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _FLASH_PADDING = 8
 _MASK_ALIGNMENT = 8
+_MOST_BLOCKS = 65535
+"""Blocks of threads in the second and third dimension of a grid, on every GPU."""
+
+# The first PyTorch in which each check or backend is there.
+_OFFSETS_ALIGNED = (2, 13)
+_CUDNN_COUNTS_BLOCKS = (2, 13)
+_ONE_SEQUENCE = (2, 14)  # pytorch/pytorch#192271
+_GROUPS_IN_EFFICIENT = (2, 14)  # pytorch/pytorch#191085
+_ONE_HEAD_FOR_ALL = (2, 14)
+_FLASH_COUNTS_BLOCKS = (2, 15)
+
+_CUDNN_CANNOT_DECODE = (2, 14)
+"""The one PyTorch that gives a single query to other backends than cuDNN, on Blackwell."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,7 @@ class AttentionCall:
     """What the choice of a backend depends on.
 
     Attributes:
-        query: (B, H, L, E); key and value: (B, H or fewer, S, E).
+        query: (B, H, L, E); key and value: (B, H or fewer, S, E). All three may lack B.
         mask: additive or boolean, broadcastable to (B, H, L, S).
         capability: the GPU's compute capability.
         torch_version: (major, minor) of the PyTorch that chooses.
@@ -57,6 +71,22 @@ class AttentionCall:
         tensors = (self.query, self.key, self.value)
         return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
+    @property
+    def is_one_sequence(self) -> bool:
+        """Whether PyTorch gives the operands a batch of one, as a view, before it chooses."""
+        tensors = (self.query, self.key, self.value)
+        return self.torch_version >= _ONE_SEQUENCE and all(t.dim() == 3 for t in tensors)
+
+    def as_batch(self) -> AttentionCall:
+        """Give operands that are one sequence a batch of one."""
+        if not self.is_one_sequence:
+            return self
+        mask = self.mask
+        while mask is not None and mask.dim() < 4:
+            mask = mask.unsqueeze(0)
+        query, key, value = (t.unsqueeze(0) for t in (self.query, self.key, self.value))
+        return replace(self, query=query, key=key, value=value, mask=mask)
+
 
 def choose_backend(call: AttentionCall) -> SDPBackend:
     """Choose the first backend in CUDA's order of preference that can run `call`.
@@ -70,6 +100,7 @@ def choose_backend(call: AttentionCall) -> SDPBackend:
         SDPBackend.EFFICIENT_ATTENTION: _can_use_efficient,
         SDPBackend.MATH: lambda call: torch.backends.cuda.math_sdp_enabled(),
     }
+    call = call.as_batch()
     for backend in _order_of_preference(call):
         if possible[backend](call):
             return backend
@@ -80,6 +111,8 @@ def run_attention(call: AttentionCall, scale: float | None) -> torch.Tensor:
     """Run `call` with the backend that CUDA would choose: (B, H, L, E)."""
     check_inputs(call)
     backend = choose_backend(call)
+    if call.is_one_sequence and backend != SDPBackend.MATH:
+        return run_attention(call.as_batch(), scale).squeeze(0)
     q, k, v = call.query, call.key, call.value
     if backend == SDPBackend.FLASH_ATTENTION:
         head_size = q.size(-1)
@@ -123,8 +156,7 @@ def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -
         mask = torch.ones(sizes, dtype=torch.bool, device=q.device).tril()
         mask = additive(mask, q.dtype)
     if call.enable_gqa:
-        groups = q.size(-3) // k.size(-3)
-        k, v = (t.repeat_interleave(groups, -3) for t in (k, v))
+        k, v = (t.repeat_interleave(q.size(-3) // t.size(-3), -3) for t in (k, v))
     attention = q @ (k.transpose(-2, -1) * half_scale)
     if mask is not None:
         attention.add_(mask)
@@ -201,6 +233,7 @@ def _can_use_flash(call: AttentionCall) -> bool:
         and not (call.is_causal and q.size(-2) != k.size(-2))
         and _same_dtype(call, _HALF)
         and _heads_match(call, gqa=True)
+        and (call.torch_version < _FLASH_COUNTS_BLOCKS or max(q.shape[:2]) <= _MOST_BLOCKS)
         and q.size(-2) > 0
         and k.size(-2) > 0
         and all(t.stride(-1) == 1 or t.size(-1) == 1 for t in (q, k, v))
@@ -220,31 +253,69 @@ def _can_use_efficient(call: AttentionCall) -> bool:
         and q.size(-2) > 0
         and k.size(-2) > 0
         and all(t.stride(-1) == 1 for t in (q, k, v))
-        and _heads_match(call, gqa=call.torch_version >= (2, 14))  # pytorch/pytorch#191085
+        and _heads_match(call, gqa=call.torch_version >= _GROUPS_IN_EFFICIENT)
         and _same_dtype(call, dtypes)
+        and (
+            call.torch_version < _OFFSETS_ALIGNED
+            or call.capability[0] < 8
+            or all(t.storage_offset() % alignment == 0 for t in (q, k, v))
+        )
     )
 
 
 def _can_use_cudnn(call: AttentionCall) -> bool:
     """PyTorch 2.13's conditions; 2.11 ran with a dropout of 0.1 on an H200 that was recorded."""
     q, k, v = call.query, call.key, call.value
-    limit = 128
     dtypes = _HALF if call.capability[0] >= 8 else (torch.float16,)
+    is_blackwell = call.capability[0] == 10
     return (
         torch.backends.cuda.cudnn_sdp_enabled()
         and _dense_4d(call)
         and _same_dtype(call, dtypes)
         and (8, 0) <= call.capability <= (12, 1)
         and (call.torch_version <= (2, 11) or call.dropout_p * 16 == int(call.dropout_p * 16))
-        and all(0 < t.size(-1) <= limit and t.size(-1) % 8 == 0 for t in (q, v))
-        and q.size(0) <= 65535
-        and q.size(1) <= 65535
+        and all(t.size(-1) > 0 and t.size(-1) % 8 == 0 for t in (q, v))
+        and _cudnn_has_heads_of(q.size(-1), v.size(-1), call)
+        and (call.torch_version < _CUDNN_COUNTS_BLOCKS or max(q.shape[:2]) <= _MOST_BLOCKS)
         and k.size(-2) > 1
         and q.size(-2) > 0
         and not (call.dropout_p > 0 and q.size(-2) == 1)
+        and not (call.torch_version == _CUDNN_CANNOT_DECODE and is_blackwell and q.size(-2) == 1)
         and all(t.stride(-1) == 1 or t.size(-1) == 1 for t in (q, k, v))
-        and _heads_match(call, gqa=True)
-        and not torch.are_deterministic_algorithms_enabled()
+        and _heads_match(call, gqa=True, alike=False)
+        and (call.mask is None or _mask_fits(call, call.mask))
+        and (
+            not torch.are_deterministic_algorithms_enabled()
+            or torch.is_deterministic_algorithms_warn_only_enabled()
+        )
+    )
+
+
+def _cudnn_has_heads_of(size: int, value_size: int, call: AttentionCall) -> bool:
+    """Whether cuDNN has kernels for these head sizes on the GPU.
+
+    PyTorch 2.11 to 2.13 come with cuDNN 9.19 and 9.20, PyTorch 2.14 with 9.24.
+    """
+    sizes = (size, value_size)
+    is_hopper, is_blackwell = call.capability == (9, 0), call.capability[0] == 10
+    if max(sizes) <= 128:
+        return True
+    if call.torch_version < (2, 11) or not (is_hopper or is_blackwell):
+        return False
+    if call.torch_version < (2, 14):
+        return max(sizes) <= 256 if is_hopper else sizes == (192, 128)
+    return sizes in ((192, 128), (256, 256)) or (max(sizes) <= 256 and not call.requires_grad)
+
+
+def _mask_fits(call: AttentionCall, mask: torch.Tensor) -> bool:
+    """Whether a mask has 2 or 4 dimensions, each of the size it masks or of 1, and no gradient."""
+    masked = (*call.query.shape[:-1], call.key.size(-2))
+    return (
+        not mask.requires_grad
+        and mask.dim() in (2, 4)
+        and all(
+            size in (1, all_) for size, all_ in zip(mask.shape[::-1], masked[::-1], strict=False)
+        )
     )
 
 
@@ -257,13 +328,25 @@ def _same_dtype(call: AttentionCall, allowed: tuple[torch.dtype, ...]) -> bool:
     return len(dtypes) == 1 and dtypes <= set(allowed)
 
 
-def _heads_match(call: AttentionCall, *, gqa: bool) -> bool:
+def _heads_match(call: AttentionCall, *, gqa: bool, alike: bool = True) -> bool:
+    """Whether batches are the same, and heads are, or may be shared by several queries.
+
+    Args:
+        call: of four-dimensional operands.
+        gqa: the backend knows grouped queries, for which a program asks.
+        alike: keys must have as many heads as values.
+    """
     q, k, v = call.query, call.key, call.value
     if not q.size(0) == k.size(0) == v.size(0):
         return False
-    if q.size(1) == k.size(1) == v.size(1):
+    heads, of_keys, of_values = q.size(1), k.size(1), v.size(1)
+    if heads == of_keys == of_values:
         return True
-    return gqa and call.enable_gqa and k.size(1) == v.size(1) and q.size(1) % k.size(1) == 0
+    if gqa and call.enable_gqa:
+        return (of_keys == of_values or not alike) and all(
+            shared > 0 and heads % shared == 0 for shared in (of_keys, of_values)
+        )
+    return call.torch_version >= _ONE_HEAD_FOR_ALL and of_keys == of_values == 1 and heads > 0
 
 
 def _gemm_alignment(call: AttentionCall) -> int:
