@@ -32,7 +32,7 @@ WITHOUT_OUTPUT: dict[str, set[str]] = {
     "08": {"four times"},
     "09": {"1 MiB", "22 GiB", "four times"},
     "11": {"144 times", "99 MiB"},
-    "12": {"34 bytes", "65 times", "8 GB", "five times"},
+    "12": {"34 bytes", "65 times", "8 GB", "five times", "13 times"},
     "13": {"11,539 MiB", "12 %", "128 times", "16 MiB", "64 MiB"},
     "14": {
         "1.9 times",

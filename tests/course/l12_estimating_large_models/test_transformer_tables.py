@@ -76,3 +76,6 @@ def test_the_largest_model_of_a_gpu_trains_on_it_and_the_next_one_does_not() -> 
     sizes = {layers: Sizes(width=64 * layers, layers=layers, heads=layers) for layers in (12, 14)}
     assert most_parameters(run, t4) == sizes[12].parameters()
     assert estimate(Plan.of_run(sizes[14], run, t4)).peak_bytes < t4.total_bytes - t4.context_bytes
+    lean = Run(1, 1024, "autocast float16", "sgd", attention="efficient", checkpointing="full")
+    # 32 layers, 1,716 million parameters, against 124: what the lesson says of its first row.
+    assert most_parameters(lean, t4) > 13 * most_parameters(run, t4)
