@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vramlab.planner.simulation import Simulation
     from vramlab.programs.transformer_memory import Sizes
 
-LIBRARIES = ("fsdp2", "trainer", "accelerate", "deepspeed")
+LIBRARIES = ("fsdp2", "trainer", "accelerate", "deepspeed", "torchtitan", "torchtune")
 """Those that `vramlab.planner.settings_for` writes plans for."""
 
 _EXIT_FITS = 0

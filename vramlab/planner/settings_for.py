@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vramlab.planner import torch_recipes
 from vramlab.planner.estimate import Estimate, estimate
 from vramlab.planner.plan import Plan, UnsupportedPlan
 from vramlab.planner.report import describe
@@ -318,7 +319,19 @@ def _deepspeed(plan: Plan) -> Settings:
     lines = _of_program(plan, program)
     own = [each for each in lines if "torch.optim" not in each and "Accelerator(" not in each]
     text = json.dumps(deepspeed_config(plan), indent=2) + "\n"
-    return Settings("deepspeed", text, (*notes, *own), plan, program.plan)
+    return Settings(
+        "deepspeed", text, (*notes, *own), plan, plan if plan.tensor > 1 else program.plan
+    )
+
+
+def _torchtitan(plan: Plan) -> Settings:
+    text, notes = torch_recipes.torchtitan(plan)
+    return Settings("torchtitan", text, tuple(notes), plan, plan)
+
+
+def _torchtune(plan: Plan) -> Settings:
+    text, notes = torch_recipes.torchtune(plan)
+    return Settings("torchtune", text, tuple(notes), plan, plan)
 
 
 @dataclass(frozen=True)
@@ -341,6 +354,13 @@ WRITERS: dict[str, Library] = {
     "deepspeed": Library(
         _deepspeed, "DeepSpeed 0.19.8", "deepspeed --num_gpus {gpus} train.py with ds_config.json"
     ),
+    "torchtitan": Library(
+        _torchtitan,
+        "torchtitan 0.3.0",
+        "torchrun --nproc-per-node {gpus} -m torchtitan.train --module FILE --config plan, where "
+        "FILE.py is this file",
+    ),
+    "torchtune": Library(_torchtune, "torchtune 0.6.1", "sh FILE"),
 }
 """By the name of a library."""
 
@@ -391,6 +411,7 @@ def comments(settings: Settings, found: Estimate) -> list[str]:
     """Return what a reader of the file should know: how to start it, the peak, what differs."""
     library = WRITERS[settings.library]
     where = "" if settings.library == "fsdp2" else " in plain PyTorch"
+    where = where if settings.plan.is_custom else " with the built-in transformer"
     fits = "fits" if found.fits else "does not fit"
     size = f"{found.peak_bytes:,} B ({format_bytes(found.peak_bytes)})"
     return [

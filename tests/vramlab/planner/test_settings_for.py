@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shlex
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ import torch
 from vramlab import VirtualGPU
 from vramlab.cli import main
 from vramlab.commands.plan import LIBRARIES
-from vramlab.planner import Plan, UnsupportedPlan, estimate
+from vramlab.planner import Plan, UnsupportedPlan, estimate, find_model
 from vramlab.planner.models import llama_sizes
 from vramlab.planner.settings_for import WRITERS, settings_for, write
 from vramlab.planner.sources import custom_model, transformers_model
@@ -125,10 +126,11 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("library", WRITERS)
 def test_no_setting_is_dropped_in_silence(library: str) -> None:
     """Every change of a plan is in the file, or in its notes, or refused: no two are alike."""
+    sizes = find_model("llama-3.2-1b") if library.startswith("torch") else LLAMA
     written = {}
     for name, change in {"": {}, **CHANGES}.items():
         try:
-            settings = settings_for(plan_of(**change), library)
+            settings = settings_for(plan_of(sizes, **change), library)
         except UnsupportedPlan:
             continue
         written[name] = settings.text, settings.notes
@@ -228,6 +230,48 @@ def test_deepspeed_reads_its_configuration() -> None:
     assert read.zero_optimization_stage == 1
     assert read.gradient_accumulation_steps == 4
     assert read.torch_autocast_enabled
+
+
+SHARDED_8B = {**SHARDED, "checkpointing": "full", "checkpoint_every": 2, "micro_batch": 1}
+
+
+def test_torchtitan_reads_its_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = pytest.importorskip("torchtitan.config.manager")
+    plan = plan_of(find_model("llama-3.1-8b"), **SHARDED_8B, tensor=2)
+    (tmp_path / "titan_plan.py").write_text(settings_for(plan, "torchtitan").text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["--module", "titan_plan", "--config", "plan"]
+    read = manager.ConfigManager().parse_args(words)
+    assert (read.training.local_batch_size, read.training.global_batch_size) == (1, 8)
+    assert read.parallelism.tensor_parallel_degree == 2
+    assert type(read.activation_checkpoint).__qualname__ == "FullAC.Config"
+
+
+def test_torchtune_reads_what_is_overridden() -> None:
+    registry = pytest.importorskip("torchtune._recipe_registry")
+    omegaconf = pytest.importorskip("omegaconf")
+    text = settings_for(plan_of(find_model("llama-3.1-8b"), **SHARDED_8B), "torchtune").text
+    *_, recipe, _, config = shlex.split(text.splitlines()[0].rstrip("\\"))
+    known = {(each.name, one.name) for each in registry.get_all_recipes() for one in each.configs}
+    assert (recipe, config) in known
+    words = shlex.split(text.partition("\n")[2].replace("\\\n", " "))
+    read = omegaconf.OmegaConf.from_dotlist(words)
+    assert (read.batch_size, read.gradient_accumulation_steps, read.ac_option) == (1, 2, 2)
+
+
+def test_models_that_a_library_lacks_are_refused() -> None:
+    for library in ("torchtitan", "torchtune"):
+        with pytest.raises(UnsupportedPlan, match=r"llama-3\.1-8b.*fsdp2"):
+            settings_for(plan_of(), library)
+
+
+def test_json_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS, "--write", "deepspeed"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["train_batch_size"] == 4
+    assert "# In the program: micro-batches of 4 x 1024" in printed.err
 
 
 def test_the_command_knows_the_libraries() -> None:
