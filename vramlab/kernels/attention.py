@@ -179,19 +179,63 @@ def _contiguous_by_query(tensor: Tensor, what: str) -> Iterator[Step]:
         expected *= size
 
 
+_CUDNN_WORKSPACE = "cuDNN's workspace"
+_CUDNN_WORKSPACE_BYTES = 256
+_HOPPER = (9, 0)
+
+
 @rule(
     "aten._scaled_dot_product_cudnn_attention.default",
-    takes="its seed and offset before the rest; on capability 9.0, 256 B of cuDNN's workspace",
+    takes="its seed and offset before the rest; no logsumexp unless a backward pass may follow; on "
+    "capability 9.0, 256 B of cuDNN's workspace for more than one query",
     source="aten/src/ATen/native/transformers/cuda/attention.cu, PyTorch 2.13, and the recording "
     "h200-torch2.11.0.json",
     status=Status.FROM_SOURCE,
 )
-def cudnn_attention(call: Call, *_: object, **__: object) -> Iterable[Step]:
-    """Yield what was recorded; cuDNN 9.20's own answers are the same, and none for other GPUs."""
+def cudnn_attention(
+    call: Call,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    compute_log_sumexp: bool,
+    *_: object,
+    **__: object,
+) -> Iterable[Step]:
+    """Yield what was recorded, and what cuDNN 9.19 to 9.26 answer; for other GPUs they vary."""
     seed, offset = len(call.outputs) - 3, len(call.outputs) - 2
-    yield from (Output(seed), Output(offset), OUTPUTS)
-    if call.context.model.compute_capability == (9, 0):
-        yield Take(256, "cuDNN's workspace")
+    yield from (Output(seed), Output(offset), Output(0))
+    yield Output(1) if compute_log_sumexp else Output(1, storage_bytes=0)
+    yield OUTPUTS
+    if call.context.model.compute_capability == _HOPPER and query.shape[2] > 1:
+        yield Take(_CUDNN_WORKSPACE_BYTES, _CUDNN_WORKSPACE)
+
+
+@rule(
+    "aten._scaled_dot_product_cudnn_attention_backward.default",
+    takes="on capability 9.0, cuDNN's workspace: the query's gradient in float32, a float32 for "
+    "each query, full gradients of keys and values where heads share, and 256 B",
+    source="cuDNN 9.19 to 9.26 on the native engine, PyTorch 2.11 to 2.15",
+    status=Status.FROM_SOURCE,
+)
+def cudnn_attention_backward(
+    call: Call,
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *_: object,
+    **__: object,
+) -> Iterable[Step]:
+    yield OUTPUTS
+    if call.context.model.compute_capability != _HOPPER:
+        return
+    batch, heads, queries, head_size = query.shape
+    workspace_bytes = 4 * batch * heads * queries * (head_size + 1) + _CUDNN_WORKSPACE_BYTES
+    if not key.shape[1] == value.shape[1] == heads:
+        keys, width = key.shape[2], key.shape[3] + value.shape[3]
+        workspace_bytes += batch * heads * keys * width * key.element_size()
+    yield Take(workspace_bytes, _CUDNN_WORKSPACE)
 
 
 _SEED_ON_GPU = (2, 14)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 from kernel_events import A100, B200, H200, RTX3090, T4, V100, Events, Model, meta
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
+from vramlab import VirtualGPU
 from vramlab.kernels.attention import efficient_backward_blocks, flash_splits
 
 aten = torch.ops.aten
@@ -238,3 +242,59 @@ def test_cudnns_attention_has_a_workspace_on_hopper_alone(takes: Takes) -> None:
         for gpu in (A100, H200, B200)
     }
     assert sizes == {(8, 0): [], (9, 0): [256], (10, 0): []}
+    one = x[:, :, :1]
+    assert takes(forward, one, x, x, None, True, 0.0, False, gpu=H200) == []
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "values", "workspace_bytes"),
+    [
+        # 2 x 8 x 96 x 64 numbers of 4 B, 2 x 8 x 96 of 4 B, and 256 B
+        ((2, 8, 96, 64), (2, 8, 96, 64), (2, 8, 96, 64), 393_216 + 6_144 + 256),
+        ((2, 8, 96, 192), (2, 8, 96, 192), (2, 8, 96, 128), 1_179_648 + 6_144 + 256),
+        ((2, 3, 333, 128), (2, 3, 77, 128), (2, 3, 77, 128), 1_022_976 + 7_992 + 256),
+        ((2, 3, 1, 64), (2, 3, 77, 64), (2, 3, 77, 64), 1_536 + 24 + 256),
+        # two gradients of 2 x 8 x 96 x 64 numbers of 2 B more
+        ((2, 8, 96, 64), (2, 2, 96, 64), (2, 2, 96, 64), 399_616 + 2 * 196_608),
+        ((2, 8, 96, 64), (2, 2, 96, 64), (2, 4, 96, 64), 399_616 + 2 * 196_608),
+    ],
+)
+def test_cudnns_backward_pass_adds_up_in_float32(
+    queries: tuple[int, ...],
+    keys: tuple[int, ...],
+    values: tuple[int, ...],
+    workspace_bytes: int,
+) -> None:
+    """As the native engine allocates with cuDNN 9.19, 9.20, 9.24 and 9.26 for an H100."""
+    for gpu, expected in (("H100", [workspace_bytes]), ("A100-40GB", [])):
+        with VirtualGPU(gpu):
+            q, k, v = (
+                torch.zeros(size, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+                for size in (queries, keys, values)
+            )
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                if gpu != "H100" and queries[-1] > 128:
+                    continue
+                output = scaled_dot_product_attention(q, k, v, enable_gqa=keys[1] != queries[1])
+            gradient = torch.ones_like(output)
+            torch.cuda.memory._record_memory_history("all", context=None)
+            output.backward(gradient)
+            (trace,) = torch.cuda.memory._snapshot()["device_traces"]
+            torch.cuda.memory._record_memory_history(None)
+            allocated = [event["size"] for event in trace if event["action"] == "alloc"]
+            gradients = [2 * math.prod(size) for size in (queries, keys, values)]
+            assert allocated == gradients + expected
+
+
+def test_cudnn_sums_up_only_for_a_backward_pass() -> None:
+    x = meta(2, 8, 96, 64, dtype=torch.bfloat16)
+    forward = aten._scaled_dot_product_cudnn_attention.default
+    with VirtualGPU("H100"):
+        before = torch.cuda.memory_allocated()
+        q = torch.zeros_like(x, device="cuda")
+        output = scaled_dot_product_attention(q, q, q)
+        # query and output: 2 x 8 x 96 x 64 numbers of 2 B; seed and offset are gone with the tuple
+        assert torch.cuda.memory_allocated() - before == 2 * 196_608
+        results = forward(q, q, q, None, False)
+        assert torch.cuda.memory_allocated() - before == 3 * 196_608 + 2 * 512
+        del results, output

@@ -99,16 +99,18 @@ def receive_new(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
     return result
 
 
-@handler("_c10d_functional.wait_tensor.default")
+@handler("_c10d_functional.wait_tensor.default", "_c10d_functional.wait_tensors.default")
 def wait(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Return the tensor itself, once it is there. For meta tensors PyTorch makes another.
+
+    The same for several, since 2.14 or 2.15.
 
     Source: `wait_tensor` in torch/csrc/distributed/c10d/Functional.cpp, PyTorch 2.13.
     """
     if dispatcher.backing_device.type != "meta":
         return dispatcher.run_plain(func, args, kwargs)
-    (tensor,) = args
-    return tensor
+    (waited_for,) = args
+    return waited_for
 
 
 @handler("_c10d_functional._wrap_tensor_autograd.default")  # not in every version
