@@ -38,8 +38,8 @@ def test_no_point_is_given(path: Path) -> None:
     source = path.read_text()
     (says,) = re.findall(r"(?m)^says: (.*)$", source)
     task = task_of(path.parent.name, source)
-    reply = jobs._trial(task, source, task.visible[0])
-    assert says in reply.get("problem", reply)
+    replies = (jobs._trial(task, source, case) for case in task.visible)
+    assert says in next((reply["problem"] for reply in replies if "problem" in reply), "")
 
 
 SAVED_IN_FLOAT16 = """

@@ -49,6 +49,7 @@ from vramlab.gpu.core.storage_record import (
     wraps,
 )
 from vramlab.gpu.core.tensors import outputs_of, tensors_in
+from vramlab.gpu.core.values.accurate_sums import ONE_BY_ONE, add_in_float64
 from vramlab.gpu.core.values.shadows import DECIDING, WRITING_PLACES
 from vramlab.gpu.core.values.value_policy import ValuePolicy
 from vramlab.gpu.torch_internals import (
@@ -272,6 +273,8 @@ class Dispatcher:
             UnsupportedOnVirtualGPU: it has no meta kernel: it is named, not counted as zero.
         """
         try:
+            if self.backing_device.type == "cpu" and func in ONE_BY_ONE:
+                return add_in_float64(func, args, kwargs)
             return func(*args, **kwargs)
         except NotImplementedError as error:
             raise no_kernel(func, error) from error

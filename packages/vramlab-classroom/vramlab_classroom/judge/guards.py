@@ -179,8 +179,8 @@ def _check_name(owner: Any, name: str) -> None:
 
 
 def is_special(name: str) -> bool:
-    """Return whether a name is one of Python's own: `__name__`."""
-    return name.startswith("__") and name.endswith("__")
+    """Return whether a name is one of Python's own: `__name__`, but not `__`."""
+    return name.startswith("__") and name.endswith("__") and name.strip("_") != ""
 
 
 def _is_own(owner: Any) -> bool:

@@ -125,7 +125,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _mangled(self, name: str) -> str:
         """Return a name as Python does within a class: `__x` in `A` is `_A__x`."""
-        if name.startswith("__") and not is_special(name) and self._classes:
+        if name.startswith("__") and not name.endswith("__") and self._classes:
             return f"_{self._classes[-1].lstrip('_')}{name}"
         return name
 

@@ -1,6 +1,6 @@
 """Sets every gradient to the largest norm instead of clipping those that are longer.
 
-says: off those of float32 training
+says: and only where they are larger than 2e-6
 """
 
 import torch
