@@ -341,6 +341,9 @@ def run(arguments: argparse.Namespace) -> int:
         UnevenParts: The model cannot be divided evenly.
         UnknownGPUError: No GPU of that name.
     """
+    for name in ("serve", "simulate", "engine") if arguments.write else ():
+        if getattr(arguments, name):
+            raise VramlabError(f"{_flag(name)} does not work with --write: leave it out")
     if arguments.search:
         return _search(arguments)
     for name in _SEARCHING:

@@ -144,7 +144,7 @@ def _trainer(plan: Plan) -> Settings:
             "transformer_layer_cls_to_wrap": list(program.layer_kinds),
         }
     elif _by_deepspeed(plan):
-        given["deepspeed"] = deepspeed_config(plan)
+        given["deepspeed"] = {**deepspeed_config(plan), "gradient_clipping": "auto"}
         notes.append(
             "ZeRO-1, offloading and master weights are DeepSpeed's, which has buffers of its own"
         )

@@ -267,6 +267,14 @@ def test_models_that_a_library_lacks_are_refused() -> None:
             settings_for(plan_of(), library)
 
 
+@pytest.mark.parametrize("option", ["--simulate", "--serve"])
+def test_an_option_that_would_not_be_used_is_refused(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*WORDS, "--write", "fsdp2", option]) == 2
+    assert f"{option} does not work with --write" in capsys.readouterr().err
+
+
 def test_json_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "--write", "deepspeed"]) == 0
     printed = capsys.readouterr()
