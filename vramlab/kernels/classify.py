@@ -69,6 +69,7 @@ PLAIN = (
     "_c10d_functional.all_to_all_single",
     "_c10d_functional.reduce_scatter_tensor",
     "_c10d_functional.wait_tensor",
+    "_c10d_functional.wait_tensors",
     # recurrent networks: what cuDNN takes, `vramlab.gpu.ops.recurrent.cudnn_rnn` allocates
     "aten._cudnn_rnn",
     "aten._cudnn_rnn_backward",
@@ -122,6 +123,10 @@ PLAIN = (
     "aten.randn_like",
     "aten.randint",
     "aten.randint_like",
+    # random numbers without a state, as the native engine shows it for 2.15
+    "aten._philox_key_fold_in",
+    "aten._philox_randint",
+    "aten._philox_randint_",
     # views in place
     "aten.as_strided_",
     "aten.squeeze_",
@@ -137,6 +142,7 @@ PLAIN = (
     "aten.zero_",
     "aten.zero",
     "aten.set_",
+    "aten.shallow_copy_data_",
     "aten.resize_",
     "aten.lift_fresh",
     "aten.contiguous",

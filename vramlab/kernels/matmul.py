@@ -258,11 +258,13 @@ def int_mm(call: Call, self: Tensor, mat2: Tensor, **_: object) -> Iterable[Step
 @rule(
     "aten._scaled_mm.default",
     "aten._scaled_mm.out",
+    "aten._scaled_addmm.default",
+    "aten._scaled_addmm.out",
     takes="the workspace is cuBLASLt's",
     source="ScaledBlas.cpp in aten/src/ATen/native/cuda, CUDABlas.cpp in ATen/cuda, PyTorch 2.13",
     status=Status.FROM_SOURCE,
 )
-def scaled_mm(call: Call, self: Tensor, mat2: Tensor, *_: object, **__: object) -> Iterable[Step]:
+def scaled_mm(call: Call, *_: object, **__: object) -> Iterable[Step]:
     yield OUTPUTS
     yield CUBLASLT
 

@@ -71,3 +71,22 @@ def test_scales_in_tiles_have_no_values() -> None:
         ]
         with pytest.raises(UnsupportedOnVirtualGPU, match="scales lie in tiles"):
             torch._scaled_mm(left, right, *tiles, out_dtype=torch.bfloat16)
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.aten, "_scaled_addmm"), reason="came with PyTorch 2.15")
+def test_one_is_added_to_a_matrix() -> None:
+    for gpu, has in (("H100", True), ("A100-40GB", False)):
+        with VirtualGPU(gpu):
+            left, right, one = operands()
+            added = torch.zeros(64, 256, dtype=torch.bfloat16, device="cuda")
+            scaled = ([one], [0], [0], [one], [0], [0])
+            torch.cuda.memory._record_memory_history("all", context=None)
+            if has:
+                torch.ops.aten._scaled_addmm(added, left, right, *scaled)
+            else:
+                with pytest.raises(RuntimeError, match="_scaled_addmm is only supported on CUDA"):
+                    torch.ops.aten._scaled_addmm(added, left, right, *scaled)
+            (trace,) = torch.cuda.memory._snapshot()["device_traces"]
+            torch.cuda.memory._record_memory_history(None)
+            sizes = [event["size"] for event in trace if event["action"] == "alloc"]
+            assert sizes == ([32 * KIB, 2**20] if has else [])  # 64 x 256 x 2 B, and cuBLASLt's

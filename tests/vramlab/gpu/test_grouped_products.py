@@ -16,7 +16,9 @@ def test_rows_of_experts(gpu: VirtualGPU, dtype: torch.dtype) -> None:
     offsets = torch.tensor([10, 20, 40, 64], dtype=torch.int32, device="cuda")
     out = grouped_mm(rows, experts, offs=offsets)
     assert (out.shape, out.dtype) == ((64, 16), dtype)
-    out.sum().backward()
+    with pytest.raises(RuntimeError, match=r"Invalid strides/sizes, got \[0, 0\] for strides"):
+        out.sum().backward(retain_graph=True)  # its gradient is one number, expanded
+    out.square().sum().backward()
     assert rows.grad is not None
     assert rows.grad.shape == rows.shape
     assert experts.grad is not None
@@ -40,3 +42,10 @@ def test_what_cuda_refuses(gpu: VirtualGPU) -> None:
         grouped_mm(doubles, doubles)
     with pytest.raises(RuntimeError, match="contraction dimension of mat_a and mat_b must match"):
         grouped_mm(torch.randn(2, 4, 4, device="cuda"), torch.randn(2, 8, 4, device="cuda"))
+    halves = torch.randn(2, 16, 16, device="cuda").half()
+    with pytest.raises(RuntimeError, match="mat_a and mat_b to have the same dtype"):
+        grouped_mm(halves, halves.bfloat16())
+    with pytest.raises(RuntimeError, match="strides should be multiple of 16 bytes"):
+        grouped_mm(halves, halves[..., :12].contiguous())  # rows of 24 B
+    with pytest.raises(RuntimeError, match="Invalid strides/sizes"):
+        grouped_mm(halves, torch.randn(2, 16, 32, device="cuda").half()[..., ::2])

@@ -103,7 +103,7 @@ def receive_new(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any
 def wait(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Return the tensor itself, once it is there. For meta tensors PyTorch makes another.
 
-    The same for several, since 2.14 or 2.15.
+    The same for several, since 2.15.
 
     Source: `wait_tensor` in torch/csrc/distributed/c10d/Functional.cpp, PyTorch 2.13.
     """

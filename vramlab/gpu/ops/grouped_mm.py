@@ -44,5 +44,32 @@ def _check(left: Tensor, right: Tensor) -> None:
             )
         if operand.dim() not in (2, 3):
             raise RuntimeError(f"{name} has to be 2 or 3d")
+    if left.dtype != right.dtype:
+        raise RuntimeError(
+            f"Expected mat_a and mat_b to have the same dtype, got {left.dtype} and {right.dtype}"
+        )
+    for operand in (left, right):
+        _check_strides(operand)
     if (left.dim(), right.dim()) != (2, 2) and left.size(-1) != right.size(-2):
         raise RuntimeError("contraction dimension of mat_a and mat_b must match")
+
+
+def _check_strides(operand: Tensor) -> None:
+    """Refuse rows, or columns, that do not begin at multiples of 16 B.
+
+    Source: `check_valid_strides_and_return_transposed` in the same file.
+    """
+    in_16_bytes = 16 // operand.element_size()
+    rows, columns = operand.shape[-2:]
+    step, stride = operand.stride()[-2:]
+    if step == 1 and stride >= max(1, rows):
+        apart = stride
+    elif stride == 1 and step >= max(1, columns):
+        apart = step
+    else:
+        raise RuntimeError(
+            f"Invalid strides/sizes, got {list(operand.stride())} for strides and "
+            f"{list(operand.shape)} for sizes"
+        )
+    if apart % in_16_bytes:
+        raise RuntimeError("strides should be multiple of 16 bytes")

@@ -215,7 +215,9 @@ def normal_of_both(mean: Tensor, std: Tensor, *, generator: Any = None) -> Tenso
 
 def _check_deviations(std: Tensor) -> None:
     if std.numel():
-        aten.ge.Scalar(aten.min(std), 0)
+        least = aten.min(std)
+        aten.ge.Scalar(least, 0)
+        del least  # as C++ lets them go
 
 
 @allocates_as("aten.scatter_reduce.two")

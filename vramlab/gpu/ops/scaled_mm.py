@@ -34,13 +34,7 @@ def scaled_mm(
     device_index = dispatcher.find_device_index(func, args, kwargs)
     if device_index is None or device_index < 0:
         return dispatcher.run_plain(func, args, kwargs)
-    model = dispatcher.machine.devices[device_index].model
-    major, minor = model.compute_capability
-    if (major, minor) < _LEAST_CAPABILITY:
-        raise RuntimeError(
-            "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or "
-            f"8.9, or ROCm MI300+: this {model.name} has {major}.{minor}"
-        )
+    _refuse_older_gpus("_scaled_mm", dispatcher, device_index)
     if dispatcher.backing_device.type == "meta":
         return dispatcher.run_plain(func, args, kwargs)
     shape = func(*map(_on_meta, args), **{name: _on_meta(arg) for name, arg in kwargs.items()})
@@ -53,6 +47,31 @@ def scaled_mm(
     dispatcher.count_call(func, device_index)
     dispatcher.allocate_outputs(func, args, kwargs, result, device_index)
     return result
+
+
+@handler("aten._scaled_addmm.default")
+def scaled_addmm(
+    dispatcher: Dispatcher, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Refuse it where CUDA does.
+
+    Raises:
+        RuntimeError: the GPU has no such products.
+    """
+    device_index = dispatcher.find_device_index(func, args, kwargs)
+    if device_index is not None and device_index >= 0:
+        _refuse_older_gpus("_scaled_addmm", dispatcher, device_index)
+    return dispatcher.run_plain(func, args, kwargs)
+
+
+def _refuse_older_gpus(name: str, dispatcher: Dispatcher, device_index: int) -> None:
+    model = dispatcher.machine.devices[device_index].model
+    major, minor = model.compute_capability
+    if (major, minor) < _LEAST_CAPABILITY:
+        raise RuntimeError(
+            f"torch.{name} is only supported on CUDA devices with compute capability >= 9.0 or "
+            f"8.9, or ROCm MI300+: this {model.name} has {major}.{minor}"
+        )
 
 
 def _on_meta(argument: Any) -> Any:
