@@ -735,6 +735,11 @@ class _Reached:
         "finds the group that is meant",
         arguments="",
     )
+    DEFAULT_STORE = Internal(
+        "torch.distributed.distributed_c10d._get_default_store",
+        "finds the store through which ranks tell each other objects",
+        arguments="",
+    )
     OBJECT_DEVICE = Internal(
         "torch.distributed.distributed_c10d._get_object_coll_device",
         "decides where a collective of objects allocates memory",
@@ -987,6 +992,11 @@ def script_type_of(arg: Any) -> str | None:
 def default_group() -> Any:
     """Find the process group of `init_process_group`."""
     return _c10d()._get_default_group()
+
+
+def default_store() -> Any:
+    """Find the store in which the processes of `init_process_group` have met."""
+    return _c10d()._get_default_store()
 
 
 def device_of_objects(group: Any) -> torch.device:

@@ -41,6 +41,7 @@ from vramlab.gpu.core.values.shadows import (
 from vramlab.gpu.ops.values import HEALTHY, AnswerNan, UnknownNumber, likely_equal
 from vramlab.gpu.stand_ins.function_modes import hide_from_layers
 from vramlab.gpu.stand_ins.nan_sentinel import UNKNOWN_VALUE, pass_for_finite
+from vramlab.gpu.stand_ins.ranks import object_collectives
 from vramlab.gpu.torch_internals import (
     DisableTorchFunction,
     Replaced,
@@ -193,6 +194,7 @@ class KnownValues(TorchFunctionMode):
             pass_for_finite(patches)
             hide_from_layers(patches, KnownValues)
             if torch.distributed.is_available():
+                object_collectives.install(patches)
                 verify = Replaced.VERIFY_PARAMS
                 patches.set(*verify.at, self._reading_memory(verify.value()))
             patches.set(torch, "compile", self._compiler(torch.compile))

@@ -10,12 +10,14 @@ import functools
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
+import torch.distributed as dist
 
 from vramlab.gpu.core.storage_record import Scalar
 
@@ -28,21 +30,31 @@ class Caller:
         module: where it is; a package of PyTorch's, with all its modules, if no function is named.
         function: its qualified name, or "".
         dtype: of the tensors that it reads; None for any.
-        answer: what it hears; None for what stands for an unknown value.
+        answer: what it hears, or what returns that; None for what stands for an unknown value.
         why: this answer is the right one.
     """
 
     module: str
     function: str
     dtype: torch.dtype | None
-    answer: Scalar | None
+    answer: Scalar | Callable[[], Scalar] | None
     why: str
+
+    def tells(self) -> Scalar | None:
+        """Return what the caller hears; None for what stands for an unknown value."""
+        return self.answer() if callable(self.answer) else self.answer
 
     def is_one(self, code: CodeType) -> bool:
         """Return whether code is the caller's."""
         if self.function:
             return code is _code(self.module, self.function)
         return self.module in sys.modules and code.co_filename.startswith(_folder(self.module))
+
+
+def _knows_shapes() -> int:
+    from vramlab.gpu.stand_ins.ranks.rank_alone import others_run
+
+    return int(not others_run(dist.get_world_size()))
 
 
 CALLERS = (
@@ -80,8 +92,8 @@ CALLERS = (
             "torch.distributed.pipelining.schedules",
             f"_PipelineSchedule.{function}",
             None,
-            1,
-            "all stages know the shapes that they exchange: a rank alone is given them "
+            _knows_shapes,
+            "stages tell each other the shapes that they exchange, but a rank alone is given them "
             "(PipelineStage(..., input_args=..., output_args=...))",
         )
         # The first up to PyTorch 2.14, the second since.

@@ -58,7 +58,8 @@ class RefuseValues(ValuePolicy):
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
         if (caller := asking(tensor.dtype)) is not None:
-            return unknown(tensor.dtype) if caller.answer is None else caller.answer
+            told = caller.tells()
+            return unknown(tensor.dtype) if told is None else told
         raise no_values(what, tensor)
 
     def read_array(self, what: str, tensor: torch.Tensor) -> Scalar:
@@ -98,8 +99,8 @@ class AnswerNan(ValuePolicy):
 
     def read(self, what: str, tensor: torch.Tensor) -> Scalar:
         caller = asking(tensor.dtype)
-        if caller is not None and caller.answer is not None:
-            return caller.answer
+        if caller is not None and (told := caller.tells()) is not None:
+            return told
         if tensor.dtype == torch.bool and what == "item()":
             frame = asking_frame()
             answer = None if frame is None else healthy_answer(frame)

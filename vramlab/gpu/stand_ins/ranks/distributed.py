@@ -74,7 +74,7 @@ def install(session: Session) -> None:
         verify = _on_gpu_of_params(Replaced.VERIFY_PARAMS.value(), thread)
         patches.set(*Replaced.VERIFY_PARAMS.at, verify)
     else:
-        object_collectives.install(session)
+        object_collectives.install(patches)
         patches.set(dist, "Logger", _SilentLogger)
         patches.set(*Replaced.SET_SEQUENCE_NUMBER.at, lambda group: None)
         patches.set(*Replaced.VERIFY_PARAMS.at, trust_params_across_processes)

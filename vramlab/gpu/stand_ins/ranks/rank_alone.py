@@ -129,7 +129,7 @@ class RankAlone:
                     ("world_size", "WORLD_SIZE", world_size),
                 )
             )
-            if min(own, size) < 0 or _others_run(size):
+            if min(own, size) < 0 or others_run(size):
                 yield from meet(url, rank, world_size, **how)
             else:
                 self.is_so = True
@@ -144,7 +144,7 @@ class RankAlone:
             patches.set(distributed_c10d, "ProcessGroupGloo", _FakeGloo)
 
 
-def _others_run(world_size: int) -> bool:
+def others_run(world_size: int) -> bool:
     """Return whether torchrun, torch.multiprocessing or the program has started the other ranks."""
     is_own_process = multiprocessing.parent_process() is not None and not local_rank_count()
     is_whole = 0 < world_size <= max(local_rank_count(), 1)
