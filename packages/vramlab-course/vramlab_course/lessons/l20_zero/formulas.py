@@ -254,7 +254,7 @@ def held_bytes(
         rank: which one.
         mixed: in mixed precision. Stages 0 and 1: 16-bit parameters and gradients, and an optimizer
             with float32 copies, which are listed with the states. Stages 2 and 3: FSDP2 with
-            MixedPrecisionPolicy(param_dtype=torch.bfloat16), which keeps float32 shards of all.
+            MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16), which keeps float32 shards of all.
     """
     if mixed and stage < 2:
         numels = [math.prod(shape) for group in groups for shape in group]
