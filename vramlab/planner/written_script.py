@@ -282,6 +282,7 @@ def script_of(plan: Plan, program: Program) -> str:
     lines += [
         f'give_memory(model, "{place}")',
         "initialize(model)  # random: load your weights instead",
+        *(_ADAPTERS_BEGIN if plan.adapter_rank else ()),
         "trained = [each for each in model.parameters() if each.requires_grad]",
         f"make = partial(torch.optim.{kind}, {given})",
         f"optimizer = {_optimizer(plan)}",
@@ -292,6 +293,14 @@ def script_of(plan: Plan, program: Program) -> str:
         "# Replace these tensors with your data.",
     ]
     return with_sources([*lines, *_loop(plan, program.plan.custom, replicated)])
+
+
+_ADAPTERS_BEGIN = (
+    "for module in model.modules():",
+    "    if isinstance(module, AdaptedLinear):",
+    "        nn.init.zeros_(module.up.weight)",
+)
+"""Adapters add nothing at first."""
 
 
 def _optimizer(plan: Plan) -> str:

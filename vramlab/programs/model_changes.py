@@ -100,7 +100,9 @@ def add_adapters(model: nn.Module, layers: Iterable[nn.Module], rank: int) -> No
         for parent in list(layer.modules()):
             for name, linear in list(parent.named_children()):
                 if isinstance(linear, nn.Linear):
-                    setattr(parent, name, AdaptedLinear(linear, rank))
+                    adapted = AdaptedLinear(linear, rank)
+                    nn.init.zeros_(adapted.up.weight)
+                    setattr(parent, name, adapted)
 
 
 def initialize(model: Any) -> None:

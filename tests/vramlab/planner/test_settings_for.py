@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from vramlab import VirtualGPU
 from vramlab.cli import main
@@ -23,6 +24,7 @@ from vramlab.planner.models import llama_sizes
 from vramlab.planner.settings_for import WRITERS, settings_for, write
 from vramlab.planner.sources import custom_model, transformers_model
 from vramlab.planner.written_script import program_of
+from vramlab.programs import model_changes
 from vramlab.programs.alone import alone
 from vramlab.programs.transformer_memory import Sizes
 
@@ -95,6 +97,33 @@ def test_a_script_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     plan = plan_of(model, batch=64, micro_batch=16, checkpointing="full")
     settings = settings_for(plan, "fsdp2")
     assert peak_of_script(tmp_path, settings.text, 1) == estimate(settings.plan).peak_bytes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "change_attention(model, SDPBackend.MATH, recomputed=True)",
+        "add_adapters(model, model.model.layers, 4)",
+        "recompute_layers(model.model.layers, every=2)",
+        "compute_loss_in_chunks(model, 4)",
+    ],
+)
+def test_what_saves_memory_leaves_loss_and_gradients_as_they_are(change: str) -> None:
+    losses, norms = [], []
+    for each in ("", change):
+        torch.manual_seed(0)
+        names: dict[str, Any] = {"transformers": transformers, **vars(model_changes)}
+        exec("\n".join(program_of(plan_of()).model), names)
+        exec(each, names)
+        tokens = torch.arange(192).reshape(2, 96)
+        loss = names["model"](input_ids=tokens, labels=tokens)["loss"]
+        loss.backward()
+        # The adapters' own gradients aside, those of the embedding are what all layers passed back.
+        weight = names["model"].get_input_embeddings().weight
+        losses.append(loss.item())
+        norms.append(0.0 if weight.grad is None else weight.grad.norm().item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert norms[1] == pytest.approx(norms[0], rel=1e-4) or "adapters" in change
 
 
 CHANGES: dict[str, dict[str, Any]] = {
