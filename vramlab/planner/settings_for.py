@@ -48,7 +48,8 @@ class Settings:
 def _about_model(plan: Plan, kind: str) -> list[str]:
     """Return what the model of transformers has that the built-in transformer has not."""
     if plan.is_custom:
-        return []
+        where = plan.custom.name.rpartition(":")[0]
+        return [f"Write it beside {where}, which it imports"] if where.endswith(".py") else []
     notes = [
         f"The model is transformers' {kind} with these sizes: it does not take what the built-in "
         "transformer takes. Pass a config.json as MODEL for all settings of a model"

@@ -213,10 +213,12 @@ def _model(plan: Plan) -> tuple[CustomModel, list[str]]:
     if isinstance(custom.factory, partial):  # of `vramlab.planner.sources.transformers_model`
         kind, (config,) = custom.factory.func.__name__, custom.factory.args
         path = custom.name.removeprefix(f"{kind} (").removesuffix(")")
-        copied = partial(_copied, custom.factory.func, config)
-        return replace(custom, factory=copied), [
+        begins = ("decoder_start_token_id", "pad_token_id")
+        set_here = begins if getattr(config, "is_encoder_decoder", False) else ()
+        return replace(custom, factory=partial(_copied, custom.factory.func, config)), [
             f"config = transformers.AutoConfig.from_pretrained({path!r})",
             "config.use_cache = False",
+            *(f"config.{name} = {getattr(config, name)}" for name in set_here),
             f"model = transformers.{kind}(config)",
         ]
     where, _, name = custom.name.rpartition(":")

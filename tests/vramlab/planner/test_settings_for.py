@@ -79,12 +79,12 @@ def test_a_script_takes_what_is_planned_for_it(name: str, tmp_path: Path) -> Non
 
 
 def test_a_script_of_a_config_json(tmp_path: Path) -> None:
-    config = {"model_type": "bert", "vocab_size": 3000, "hidden_size": 192}
-    config |= {"num_attention_heads": 4, "intermediate_size": 520, "num_hidden_layers": 3}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    settings = settings_for(plan_of(transformers_model(tmp_path), checkpointing="full"), "fsdp2")
+    config = {"model_type": "t5", "d_model": 192, "d_kv": 48, "num_heads": 4, "d_ff": 520}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 3000}))
+    plan = plan_of(transformers_model(tmp_path), checkpointing="full")
+    settings = settings_for(plan, "fsdp2")
     peak_bytes = peak_of_script(tmp_path, settings.text, 1)
-    assert peak_bytes == estimate(settings.plan).peak_bytes
+    assert peak_bytes == estimate(settings.plan).peak_bytes == estimate(plan).peak_bytes
 
 
 def test_a_script_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
