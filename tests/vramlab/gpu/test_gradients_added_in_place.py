@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vramlab.errors import UnsupportedOnVirtualGPU
 from vramlab.gpu import VirtualGPU, assumptions, attached
+from vramlab.gpu.core import dispatch_mode
 from vramlab.gpu.ops import inplace_backward
 from vramlab.measure import record_timeline
 from vramlab.report.evidence.origins import Origins
@@ -296,7 +297,7 @@ class TestAssumptions:
     def test_an_engine_that_is_called_from_elsewhere_is_told(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(inplace_backward, "_ENGINE", on_the_host.__code__)
+        monkeypatch.setattr(dispatch_mode, "ENGINE", on_the_host.__code__)
         with pytest.raises(UnsupportedOnVirtualGPU, match=r"used twice .*in_place=1.*in_place=0"):
             VirtualGPU("T4").attach()
 
