@@ -8,10 +8,14 @@ at least.
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.metadata import version
+
 from vramlab.cuda_rules.sizes import ITEM_BYTES, block_bytes, tensor_bytes
 from vramlab.planner.plan import Plan
 from vramlab.programs import transformer_memory as kept
 from vramlab.programs.transformer_memory import Sizes
+from vramlab.torch_versions import Version, parse
 
 
 def about_bytes(plan: Plan, stage: int | None = None) -> int:
@@ -134,8 +138,27 @@ def _loss(plan: Plan, sizes: Sizes) -> int:
     return max(logits + wide if run.dtypes.autocast else 0, 2 * logits)
 
 
+_RECEIVES_AS_NEEDED = (2, 15)
+"""The first PyTorch whose pipelines have no receive buffers beforehand."""
+
+
 def _buffers(plan: Plan, stage: int) -> int:
-    """Return what a stage receives into, for each micro-batch."""
-    ends = (stage > 0) + (stage < plan.pipeline - 1)
+    """Return what a stage receives into: inputs in flight and the next one, and one gradient.
+
+    Losses keep all inputs of the last stage. Up to PyTorch 2.14, every stage has an input and a
+    gradient for each micro-batch.
+    """
+    inputs = gradients = plan.micro_batches
+    is_last = stage == plan.pipeline - 1
+    if (installed_version() or _RECEIVES_AS_NEEDED) >= _RECEIVES_AS_NEEDED:
+        gradients = 1
+        inputs = inputs if is_last else min(plan.in_flight(stage) + 1, inputs)
+    received = inputs * (stage > 0) + gradients * (not is_last)
     run = plan.run
-    return plan.micro_batches * ends * run.between_bytes(plan.transformer.width, run.dtypes.stream)
+    return received * run.between_bytes(plan.transformer.width, run.dtypes.stream)
+
+
+@cache
+def installed_version() -> Version | None:
+    """Return (major, minor) of the PyTorch that runs the pipeline, without importing it."""
+    return parse(version("torch"))

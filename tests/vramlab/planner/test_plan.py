@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vramlab.planner import Plan, UnevenParts, UnsupportedPlan, find_model
+from vramlab.planner import Plan, UnevenParts, UnsupportedPlan, about_bytes, find_model
 from vramlab.programs.transformer_memory import Sizes
 
 LLAMA = find_model("llama-3.2-1b")
@@ -211,3 +211,24 @@ def test_models_that_cannot_be_cut_are_refused_at_once() -> None:
         Plan(GPT, tensor=2, precision=PURE)
     with pytest.raises(UnevenParts, match="12 layers are too few for 16"):
         Plan(GPT, batch=16, micro_batch=1, pipeline=16)
+
+
+@pytest.mark.parametrize(
+    ("stage", "fewer"),
+    [
+        (0, 31),  # a gradient of 32
+        (1, 28 + 31),  # and 4 inputs of 32, because 3 micro-batches are in flight
+        (2, 29 + 31),
+        (3, 0),  # losses keep all inputs
+    ],
+)
+def test_since_2_15_a_stage_of_a_pipeline_receives_as_it_needs(
+    monkeypatch: pytest.MonkeyPatch, stage: int, fewer: int
+) -> None:
+    """A buffer has 1 x 1024 x 768 numbers of 4 B, 3 MiB."""
+    plan = Plan(find_model("gpt2"), sequence=1024, pipeline=4, batch=32, micro_batch=1)
+    sizes = []
+    for version in ((2, 14), (2, 15)):
+        monkeypatch.setattr("vramlab.planner.about.installed_version", lambda found=version: found)
+        sizes.append(about_bytes(plan, stage))
+    assert sizes[0] - sizes[1] == fewer * 3 * 2**20
