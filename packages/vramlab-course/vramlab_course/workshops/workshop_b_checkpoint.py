@@ -22,7 +22,6 @@ are kept holds nine more."""
 MORE_OPERATORS = 6
 """For each block, beyond PyTorch's own: there is more than one way."""
 
-SAME = 1e-4
 
 Checkpoint = Callable[..., Any]
 
@@ -126,15 +125,15 @@ def _after_step(run: Run, returned: torch.Tensor) -> Afterwards:
 
 def _as_pytorch(run: Run, expected: Afterwards) -> None:
     found: Afterwards = run.results
-    require_close(found.loss, expected.loss, "The loss is wrong.", within=SAME)
+    require_close(found.loss, expected.loss, "The loss is wrong.")
     random = "Are the random numbers the same when the function runs again, on both devices?"
     hint = random if "dropout" in run.case else ""
-    require_gradients(found.gradients, expected.gradients, SAME, hint)
+    require_gradients(found.gradients, expected.gradients, hint=hint)
     if expected.input_gradient is not None:
         if found.input_gradient is None:
             raise NotFixed("The input of the first block has no gradient.")
         message = "The gradient of the first block's input is wrong."
-        require_close(found.input_gradient, expected.input_gradient, message, within=SAME)
+        require_close(found.input_gradient, expected.input_gradient, message)
     for number, calls in enumerate(found.calls):
         if calls != 2:
             raise NotFixed(

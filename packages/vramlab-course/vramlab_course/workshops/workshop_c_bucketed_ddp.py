@@ -21,7 +21,6 @@ from vramlab_course.tasks.results import is_plain, named_parameters_of, to_host
 RANKS = 2
 ROWS = 32
 ROOM_BYTES = 16 * KIB
-SAME = 1e-4
 
 
 ALL_REDUCE = "all-reduce"
@@ -189,7 +188,7 @@ _bucketed_as_views = partial(_bucketed, as_views=True)
 def _same_gradients(run: Run, expected: Sequence[Gradients]) -> None:
     for rank, (own, wanted) in enumerate(zip(run.results, expected, strict=True)):
         try:
-            require_gradients(own, wanted, SAME)
+            require_gradients(own, wanted)
         except NotFixed as error:
             raise NotFixed(
                 f"{error} That was rank {rank}; both ranks need the mean over all ranks."

@@ -151,7 +151,7 @@ def _same_gradients(run: Run, expected: Sequence[list[torch.Tensor]]) -> None:
                 f"The gradient of layer {layer}'s shard on rank {rank} is not that of the mean "
                 "over all ranks."
             )
-            require_close(found, right, message, within=SAME)
+            require_close(found, right, message)
 
 
 def _are_backwards(found: list[torch.Tensor], right: list[torch.Tensor]) -> bool:

@@ -130,7 +130,7 @@ def _require_loss(run: Run, found: torch.Tensor, expected: torch.Tensor, message
         why = "It is divided by all tokens, but ignored tokens do not count."
     else:
         why = "If it is a mean of means: does every chunk count equally many tokens?"
-    require_close(found, expected, f"{message} {why}", within=SAME)
+    require_close(found, expected, f"{message} {why}")
 
 
 def _scale(run: Run) -> float:
@@ -174,7 +174,7 @@ def _same_gradients(run: Run, expected: LossAndGradients) -> None:
         times = float((found * wanted).sum() / wanted.square().sum())
         hint = "" if abs(times - 1) < SAME else f" It is about {times:.3f} times as large."
         message = f"The loss is right, but the gradient of {name} is wrong.{hint}"
-        require_close(found, wanted, message, within=SAME)
+        require_close(found, wanted, message)
 
 
 def _room(gradients: bool) -> Callable[[Run], int]:

@@ -479,7 +479,7 @@ def _same_attention(run: Run, expected: list[torch.Tensor]) -> None:
             "before it, as many as the window has, and to none after it; scores are divided by "
             "the square root of the head size."
         )
-        require_close(found, wanted, message, within=SAME)
+        require_close(found, wanted, message)
 
 
 def _scores_bytes(run: Run) -> int:

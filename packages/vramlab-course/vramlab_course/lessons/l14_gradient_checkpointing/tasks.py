@@ -369,9 +369,6 @@ ROOM_BYTES = 2 * MIB
 BUDGET = 1.2
 """FLOPs, times those of the program as it is. One more forward pass would be 1.33."""
 
-SAME = 1e-4
-"""How far a gradient may be off, as a share of the largest; another dropout changes all of it."""
-
 
 def _model(blocks: int) -> torch.nn.Sequential:
     model = torch.nn.Sequential(
@@ -423,7 +420,7 @@ def _recorded_blocks(run: Run) -> str:
 
 def _same_within_budget(run: Run, expected: Gradients) -> None:
     try:
-        require_gradients(run.results, expected, SAME)
+        require_gradients(run.results, expected)
     except NotFixed as error:
         raise NotFixed(
             f"{error} Which random numbers does dropout draw when a block runs again?"

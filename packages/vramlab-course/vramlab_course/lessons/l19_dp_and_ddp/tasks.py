@@ -512,7 +512,6 @@ WHICH = Diagnose(
 # train_step: GPU 0 runs out of memory
 
 WIDTH, CLASSES = 256, 4096
-SAME = 1e-4
 LEAST_OF_SHARE = 0.9
 """Of the operations of a fourth of the rows, so many are computed by each GPU at least."""
 MOST_FLOPS = 1.5
@@ -563,7 +562,7 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
             )
     run.require_no_more_flops("GPUs repeat what other GPUs have computed.", MOST_FLOPS)
     try:
-        require_gradients(run.results, expected, SAME)
+        require_gradients(run.results, expected)
     except NotFixed as error:
         raise NotFixed(
             f"{error} They should be the gradients of the mean loss over all rows."

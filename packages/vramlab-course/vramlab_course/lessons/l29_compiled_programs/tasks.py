@@ -179,7 +179,6 @@ HIDDEN_BYTES = 4 * ROWS * INNER
 HOST_BYTES = 10 * HIDDEN_BYTES
 """May go to the host: the input, weights and gradients, to be looked at. With 16 blocks, 64 such
 tensors are saved."""
-SAME = 1e-4
 
 
 def _blocks(run: Run, blocks: int) -> tuple[Any, ...]:
@@ -226,7 +225,7 @@ def _same_gradients(run: Run, expected: Gradients) -> None:
     run.require_stayed(
         HOST_BYTES, "Here everything stays on the GPU; some of it can be recomputed."
     )
-    require_gradients(run.results, expected, SAME)
+    require_gradients(run.results, expected)
 
 
 STEP = Fix(
