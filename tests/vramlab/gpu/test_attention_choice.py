@@ -432,3 +432,10 @@ def test_attention_of_ordinary_ops_lets_go_in_the_order_of_cpp() -> None:
     weights = 2 * 64 * 80 * 2
     freed = [size for action, size in events if action == "free"]
     assert freed[-4:] == [product, keys, queries, weights]
+
+
+def test_results_that_nothing_needs_go_in_the_order_of_cpp(gpu: VirtualGPU) -> None:
+    """As the native engine shows: logsumexp, 2 x 8 x 96 numbers of 4 B, then seed and offset."""
+    with torch.no_grad():
+        events = events_of_attention(*[(2, 8, 96, 64)] * 3)
+    assert [size for action, size in events if action == "free"] == [6_144, 16, 8]

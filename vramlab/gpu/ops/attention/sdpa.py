@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend
@@ -118,25 +119,49 @@ def run_attention(call: AttentionCall, scale: float | None) -> torch.Tensor:
         head_size = q.size(-1)
         q, k, v = (_pad_last(t, _FLASH_PADDING) for t in (q, k, v))
         scale = head_size**-0.5 if scale is None else scale
-        out = aten._scaled_dot_product_flash_attention(
-            q, k, v, call.dropout_p, call.is_causal, False, scale=scale
-        )[0]
+        out = _first_of(
+            aten._scaled_dot_product_flash_attention(
+                q, k, v, call.dropout_p, call.is_causal, False, scale=scale
+            )
+        )
         return out if out.size(-1) == head_size else out[..., :head_size]
     mask = additive(call.mask, q.dtype) if call.mask is not None else None
     if backend == SDPBackend.EFFICIENT_ATTENTION:
         if mask is not None:
             mask = _aligned(mask, q, k)
-        out = aten._scaled_dot_product_efficient_attention(
-            q, k, v, mask, call.requires_grad, call.dropout_p, call.is_causal, scale=scale
-        )[0]
+        out = _first_of(
+            aten._scaled_dot_product_efficient_attention(
+                q, k, v, mask, call.requires_grad, call.dropout_p, call.is_causal, scale=scale
+            )
+        )
     elif backend == SDPBackend.CUDNN_ATTENTION:
-        out = aten._scaled_dot_product_cudnn_attention(
-            q, k, v, mask, call.requires_grad, call.dropout_p, call.is_causal, False, scale=scale
-        )[0]
+        out = _first_of(
+            aten._scaled_dot_product_cudnn_attention(
+                q,
+                k,
+                v,
+                mask,
+                call.requires_grad,
+                call.dropout_p,
+                call.is_causal,
+                False,
+                scale=scale,
+            )
+        )
     else:
         out = _math(call, mask, scale)
     assert isinstance(out, torch.Tensor)
     return out
+
+
+def _first_of(results: tuple[Any, ...]) -> torch.Tensor:
+    """Return the output, and let the other results go in the order in which C++ does."""
+    output, *others = results
+    del results
+    while others:
+        del others[0]
+    assert isinstance(output, torch.Tensor)
+    return output
 
 
 def _math(call: AttentionCall, mask: torch.Tensor | None, scale: float | None) -> torch.Tensor:
