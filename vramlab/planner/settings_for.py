@@ -51,8 +51,9 @@ def _about_model(plan: Plan, kind: str) -> list[str]:
         where = plan.custom.name.rpartition(":")[0]
         return [f"Write it beside {where}, which it imports"] if where.endswith(".py") else []
     notes = [
-        f"The model is transformers' {kind} with these sizes: it does not take what the built-in "
-        "transformer takes. Pass a config.json as MODEL for all settings of a model"
+        f"The model is transformers' {kind} with these sizes. Its memory differs a little from the "
+        "built-in transformer's, which a plan without --write is for. Pass a config.json as MODEL "
+        "to set everything else of the model"
     ]
     if plan.dropout and kind == "LlamaForCausalLM":
         notes.append("Transformers' Llama has dropout in attention only")
@@ -92,11 +93,11 @@ def _about_accelerate(plan: Plan, program: Program) -> list[str]:
     if plan.zero >= 2 and plan.run.dtypes.autocast:
         notes.append(
             f"With FSDP2, accelerate gathers parameters in {plan.run.dtypes.compute} "
-            "(MixedPrecisionPolicy) besides autocast, so that it takes less than this plan"
+            "(MixedPrecisionPolicy) in addition to autocast, so it needs less memory than this plan"
         )
     if plan.zero >= 2:
         notes.append(
-            "accelerate also shards the embedding, and the head with the last norm, each by itself"
+            "accelerate also shards two more groups: the embedding, and the head with the last norm"
         )
     if plan.data > 1 and plan.zero == 0 and not _by_deepspeed(plan):
         notes.append(
