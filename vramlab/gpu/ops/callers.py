@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 import torch
 import torch.distributed as dist
 
+from vramlab.gpu.core.local_ranks import others_run
 from vramlab.gpu.core.storage_record import Scalar
 
 
@@ -52,8 +53,6 @@ class Caller:
 
 
 def _knows_shapes() -> int:
-    from vramlab.gpu.stand_ins.ranks.rank_alone import others_run
-
     return int(not others_run(dist.get_world_size()))
 
 

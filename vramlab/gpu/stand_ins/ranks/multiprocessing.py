@@ -24,6 +24,7 @@ from typing import Any
 
 import torch.multiprocessing
 
+from vramlab.gpu.core.local_ranks import Started
 from vramlab.gpu.core.session import Session
 from vramlab.streams import print_error
 
@@ -57,13 +58,13 @@ def install(session: Session) -> None:
             return start_from(0, join)
         others = start_from(1, False) if nprocs > 1 else None
         try:
-            _Started.rank_count = nprocs
+            Started.rank_count = nprocs
             if others is None:
                 fn(0, *args)
             else:
                 _run_beside(others, lambda: fn(0, *args))
         finally:
-            _Started.rank_count = 0
+            Started.rank_count = 0
             for process in others.processes if others is not None else ():
                 process.terminate()
         return None
@@ -76,17 +77,6 @@ def install(session: Session) -> None:
         return {**prepare(name), "vramlab": _AttachWhenRead(session.make_alike)}
 
     patches.set(multiprocessing.spawn, "get_preparation_data", prepare_with_gpu)
-
-
-class _Started:
-    """How many ranks were started with this process."""
-
-    rank_count = 0
-
-
-def local_rank_count() -> int:
-    """Return how many ranks `torch.multiprocessing` has started together with this one."""
-    return _Started.rank_count
 
 
 class AttachedRank:
@@ -106,7 +96,7 @@ class AttachedRank:
 
     def __call__(self, number: int, *args: Any) -> Any:
         """Run rank `number`, counted from the first that has a process of its own."""
-        _Started.rank_count = self._count
+        Started.rank_count = self._count
         with _taken_from_the_start() or self._make_gpu():
             return self._fn(number + self._first, *args)
 

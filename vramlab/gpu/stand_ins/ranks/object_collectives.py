@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from vramlab.errors import UnsupportedOnVirtualGPU
+from vramlab.gpu.core.local_ranks import others_run
 from vramlab.gpu.core.patching.patches import Patches
-from vramlab.gpu.stand_ins.ranks.rank_alone import others_run
 from vramlab.gpu.torch_internals import (
     FakeProcessGroup,
     backend_of,

@@ -7,7 +7,6 @@ NCCL are the engine's, and those of gloo are PyTorch's fake process group, which
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ from urllib.parse import parse_qs, urlparse
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from vramlab.gpu.core.local_ranks import others_run
 from vramlab.gpu.core.patching.patches import Patches
-from vramlab.gpu.stand_ins.ranks.multiprocessing import local_rank_count
 from vramlab.gpu.torch_internals import ProcessGroupBackend, Replaced, make_fake_group
 
 NCCL_ID_BYTES = 128
@@ -142,13 +141,6 @@ class RankAlone:
         """Let gloo, whose ranks connect to each other, move nothing where this one is alone."""
         if self.is_so:
             patches.set(distributed_c10d, "ProcessGroupGloo", _FakeGloo)
-
-
-def others_run(world_size: int) -> bool:
-    """Return whether torchrun, torch.multiprocessing or the program has started the other ranks."""
-    is_own_process = multiprocessing.parent_process() is not None and not local_rank_count()
-    is_whole = 0 < world_size <= max(local_rank_count(), 1)
-    return dist.is_torchelastic_launched() or is_own_process or is_whole
 
 
 class GroupStandIn(type):
