@@ -17,7 +17,7 @@ def test_a_solved_exercise_ends_with_status_0(capsys) -> None:
     solution = ROOT / "solutions" / NAME / f"{NAME}.ipynb"
     assert main(["check", "02", "--notebook", str(solution)]) == 0
     printed = capsys.readouterr().out
-    assert "reserved_bytes: passed in 5 cases, 4 of 4 points" in printed
+    assert "reserved_bytes: passed in 6 cases, 4 of 4 points" in printed
     assert printed.endswith(f"{NAME}: 16 of 16 points on the visible cases\n")
 
 

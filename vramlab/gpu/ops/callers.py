@@ -17,9 +17,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
-import torch.distributed as dist
 
-from vramlab.gpu.core.local_ranks import others_run
+from vramlab.gpu.core.local_ranks import shared_store
 from vramlab.gpu.core.storage_record import Scalar
 
 
@@ -53,7 +52,7 @@ class Caller:
 
 
 def _knows_shapes() -> int:
-    return int(not others_run(dist.get_world_size()))
+    return int(shared_store() is None)
 
 
 CALLERS = (

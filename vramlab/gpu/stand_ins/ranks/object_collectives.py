@@ -18,13 +18,12 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from vramlab.errors import UnsupportedOnVirtualGPU
-from vramlab.gpu.core.local_ranks import others_run
+from vramlab.gpu.core.local_ranks import shared_store
 from vramlab.gpu.core.patching.patches import Patches
 from vramlab.gpu.torch_internals import (
     FakeProcessGroup,
     backend_of,
     default_group,
-    default_store,
     device_of_objects,
     is_outside,
 )
@@ -74,8 +73,10 @@ class _Objects:
     def __init__(self, what: str, group: Any, between: tuple[int, int] | None = None) -> None:
         self._what = what
         self._rank = dist.get_rank(group)
-        self._store = default_store() if others_run(dist.get_world_size()) else None
-        name = f"vramlab/{group.group_name}/{what if between is None else between}"
+        self._store = shared_store()
+        # Ranks that have had other default groups before number theirs differently.
+        of = "default" if group is default_group() else group.group_name
+        name = f"vramlab/{of}/{what if between is None else between}"
         # A rank has called this as often as the others, if they have met in the same store.
         calls = 0 if self._store is None else self._store.add(f"{name}/{self._rank}", 1)
         self._key = f"{name}/{calls}"

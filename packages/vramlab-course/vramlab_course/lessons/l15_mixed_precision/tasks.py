@@ -408,7 +408,8 @@ def _close_changes(run: Run, expected: torch.Tensor) -> None:
         raise NotFixed(
             f"It fits, but the weights have moved {times:.2f} times as far as in float32. Are "
             "gradients clipped at their true size, and only where they are larger than 2e-6? "
-            "clip_grad_norm_ divides by the norm plus 1e-6, which counts here."
+            "clip_grad_norm_ divides by the norm plus 1e-6, which counts here. And does every "
+            "forward pass use the current weights?"
         )
     raise NotFixed(
         f"It fits, but the weights' changes are {_off(run):.0%} off those of float32 training. "
