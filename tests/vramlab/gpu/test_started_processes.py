@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.multiprocessing
 from markdown_blocks import environment
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from warm_python import warm_children, warm_python
 
 from vramlab.gpu import VirtualGPU
@@ -64,6 +70,52 @@ if __name__ == "__main__":
 """
 
 
+@contextmanager
+def group(rank: int, folder: str) -> Iterator[None]:
+    """Meet the other rank in a file."""
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method=f"file://{folder}/met", rank=rank, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+def send_objects(rank: int, folder: str) -> None:
+    """Write down what all functions that send objects have given this rank."""
+    with group(rank, folder):
+        gathered, received = [None, None], [None]
+        dist.all_gather_object(gathered, {"rank": rank})
+        found: list[Any] = [gathered]
+        on_first = [None, None] if rank == 0 else None
+        dist.gather_object(f"of {rank}", on_first, dst=0)
+        found.append(on_first)
+        for source in (0, 1):
+            sent = [f"from {rank}", rank]
+            dist.broadcast_object_list(sent, src=source)
+            dist.scatter_object_list(received, ["a", "b"] if rank == source else None, src=source)
+            found += [sent, received[0]]
+        for number in range(2):
+            if rank == 0:
+                dist.send_object_list([number, "x"], dst=1)
+            else:
+                objects = [None, None]
+                assert dist.recv_object_list(objects, src=0) == 0
+                found.append(objects)
+        Path(folder, str(rank)).write_text(json.dumps(found))
+
+
+def train_stage(rank: int, folder: str) -> None:
+    """Train a stage of a pipeline, whose ranks tell each other the shapes of activations."""
+    with group(rank, folder):
+        layers = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)).to("cuda")
+        stage = PipelineStage(layers, rank, 2, torch.device("cuda", rank))
+        schedule = Schedule1F1B(stage, 8, loss_fn=nn.functional.mse_loss)
+        batch = torch.randn(64, 512, device="cuda")
+        before_bytes = torch.cuda.memory_allocated()
+        schedule.step(batch) if rank == 0 else schedule.step(target=batch)
+        grown_bytes = torch.cuda.memory_allocated() - before_bytes
+        Path(folder, str(rank)).write_text(str(grown_bytes))
+
+
 def fail(rank: int) -> None:
     if rank == 1:
         raise ValueError(f"rank {rank} has failed")
@@ -82,6 +134,23 @@ def test_without_waiting_all_have_processes(gpus: VirtualGPU, tmp_path: Path) ->
     while not context.join():
         pass
     assert str(os.getpid()) not in [(tmp_path / rank).read_text().split()[0] for rank in "01"]
+
+
+def test_objects_reach_other_ranks(gpus: VirtualGPU, tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(send_objects, args=(str(tmp_path),), nprocs=2)
+    first, second = (json.loads((tmp_path / rank).read_text()) for rank in "01")
+    everyones = [{"rank": 0}, {"rank": 1}]
+    assert first == [everyones, ["of 0", "of 1"], ["from 0", 0], "a", ["from 1", 1], "a"]
+    sent = [["from 0", 0], "b", ["from 1", 1], "b"]
+    assert second == [everyones, None, *sent, [0, "x"], [1, "x"]]
+
+
+def test_stages_of_a_pipeline_tell_each_other_shapes(gpus: VirtualGPU, tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(train_stage, args=(str(tmp_path),), nprocs=2)
+    gradients_bytes = 4 * (2 * 512 * 2048 + 2048 + 512)
+    for rank in "01":
+        # and beside them workspaces, and what is received
+        assert int((tmp_path / rank).read_text()) > gradients_bytes
 
 
 def test_the_failure_of_a_process_is_told(gpus: VirtualGPU) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-from typing import Any
 
 import torch.distributed as dist
 
 from vramlab.gpu.torch_internals import default_store
-
-c10d: Any = dist
 
 
 class Started:
@@ -25,14 +22,14 @@ def others_run(world_size: int) -> bool:
     return dist.is_torchelastic_launched() or is_own_process or is_whole
 
 
-def shared_store() -> Any:
-    """Return the store in which the ranks of this process group have met; None: this one is alone.
+def shared_store() -> dist.Store | None:  # type: ignore[name-defined]
+    """Return the store in which the ranks of the default group have met; None: this one is alone.
 
-    torchrun's and those of `env://` and `tcp://` reach other processes. A rank alone has one of its
-    own (`rank_alone.py`).
+    A rank alone has one of its own (`rank_alone.py`). What is around the store depends on how many
+    groups a process has had before, so this is the one below.
     """
     store = default_store()
-    below = store
-    while isinstance(below, c10d.PrefixStore):
-        below = below.underlying_store
-    return store if isinstance(below, c10d.TCPStore) else None
+    while isinstance(store, dist.PrefixStore):  # type: ignore[attr-defined]
+        store = store.underlying_store
+    shared = dist.TCPStore, dist.FileStore  # type: ignore[attr-defined]
+    return store if isinstance(store, shared) else None
