@@ -213,7 +213,7 @@ READ: Mapping[str, Internal] = {
     ),
     "device_constructors": Internal(
         "torch.utils._device._device_constructors",
-        "tells which functions make a tensor on the default device",
+        "lists the functions that make a tensor on the default device",
         arguments="",
     ),
     "dispatch_dump": Internal(

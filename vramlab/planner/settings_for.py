@@ -20,14 +20,13 @@ from vramlab.planner.plan import Plan, UnsupportedPlan
 from vramlab.planner.report import describe
 from vramlab.planner.written_script import (
     Program,
+    optimizer_call,
     optimizer_of,
     program_of,
     script_of,
     with_sources,
 )
 from vramlab.units import format_bytes
-
-PLAIN = "plain PyTorch"
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,6 @@ def _of_program(plan: Plan, program: Program, recomputes: bool = False) -> list[
         program: its model.
         recomputes: the library's file has checkpointing.
     """
-    kind, options = optimizer_of(plan)
     changes = [each for each in program.changes if not (recomputes and "recompute_" in each)]
     lines = [f"micro-batches of {plan.at_a_time} x {plan.sequence}"]
     if plan.attention == "eager" and not plan.is_custom:
@@ -243,8 +241,7 @@ def _of_program(plan: Plan, program: Program, recomputes: bool = False) -> list[
     if len(changes) > 1:
         lines.append("these calls, of functions that --write fsdp2 copies into its script")
         lines += changes
-    given = ", ".join(f"{name}={value}" for name, value in options.items())
-    lines.append(f"torch.optim.{kind}(model.parameters(), {given})")
+    lines.append(optimizer_call(plan, "{}(model.parameters(), {})"))
     if plan.micro_batches > 1:
         lines.append(f"Accelerator(gradient_accumulation_steps={plan.micro_batches})")
     if plan.activations_on_host:

@@ -192,7 +192,7 @@ def _changed(factory: Callable[[], Any], changes: Iterable[str], every: int) -> 
     names: dict[str, Any] = {**vars(model_changes), "model": factory()}
     exec("\n".join(changes), names)
     for number, layer in enumerate(names["layers"]):
-        layer.recomputed = number % every == 0  # so that layers that differ are told apart
+        layer.recomputed = number % every == 0  # sets apart layers that differ
     return names["model"]
 
 
@@ -257,10 +257,16 @@ def optimizer_of(plan: Plan) -> tuple[str, dict[str, Any]]:
     return kind, {**options, **WAYS[plan.implementation]}
 
 
+def optimizer_call(plan: Plan, call: str) -> str:
+    """Fill a call with the class in torch.optim, and its arguments by name."""
+    kind, options = optimizer_of(plan)
+    given = ", ".join(f"{name}={value}" for name, value in options.items())
+    return call.format(f"torch.optim.{kind}", given)
+
+
 def script_of(plan: Plan, program: Program) -> str:
     """Write the script that `vramlab.planner.program.Training` is: the same bytes."""
-    dtypes, (kind, how) = plan.run.dtypes, optimizer_of(plan)
-    given = ", ".join(f"{name}={value}" for name, value in how.items())
+    dtypes = plan.run.dtypes
     sharded, replicated = plan.zero >= 2, plan.data > 1 and plan.zero < 2
     place = "cpu" if sharded and plan.optimizer_on_host else "cuda"
     lines = ['torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))', "torch.manual_seed(0)"]
@@ -286,7 +292,7 @@ def script_of(plan: Plan, program: Program) -> str:
         "initialize(model)  # random: load your weights instead",
         *(_ADAPTERS_BEGIN if plan.adapter_rank else ()),
         "trained = [each for each in model.parameters() if each.requires_grad]",
-        f"make = partial(torch.optim.{kind}, {given})",
+        optimizer_call(plan, "make = partial({}, {})"),
         f"optimizer = {_optimizer(plan)}",
         "called = DistributedDataParallel(model, gradient_as_bucket_view=True)"
         if replicated

@@ -99,10 +99,10 @@ def to_copy(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) ->
 def copy_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> torch.Tensor:
     """Copy in place, also behind slice assignment and load_state_dict."""
     target, source = args[0], args[1]
-    if source.layout is torch.sparse_coo and device_index_of(source) != HOST:
-        return copy_in_place(dispatcher, target, source)
     non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
     target_index, source_index = device_index_of(target), device_index_of(source)
+    if source.layout is torch.sparse_coo and HOST not in (target_index, source_index):
+        return copy_in_place(dispatcher, target, source)
     if target_index != HOST:
         for tensor in (target, source):
             dispatcher.find_device_index(func, (tensor,), {})

@@ -249,13 +249,10 @@ def add(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Ten
     return made
 
 
-@handler("aten.add_.Tensor")
+@_when_sparse("aten.add_.Tensor", operand=1)
 def add_(dispatcher: Dispatcher, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
-    """Add in place; what is added may be sparse."""
+    """Add a sparse tensor in place."""
     first, second = args
-    if not isinstance(second, Tensor) or second.layout is not torch.sparse_coo:
-        result: Tensor = dispatcher.run_plain(func, args, kwargs)
-        return result
     if first.layout is torch.strided:
         return add_to_dense(dispatcher, first, second)
     indices, values = sparse_parts(first)
@@ -352,7 +349,7 @@ def add_to_dense(dispatcher: Dispatcher, dense: Tensor, sparse: Tensor) -> Tenso
 
 
 def copy_in_place(dispatcher: Dispatcher, target: Tensor, source: Tensor) -> Tensor:
-    """Copy a sparse tensor to another one, which gets new parts.
+    """Copy a sparse tensor to another one on a GPU, which gets new parts.
 
     Source: `copy_sparse_to_sparse_` in aten/src/ATen/native/sparse/SparseTensor.cpp, PyTorch 2.13.
     """

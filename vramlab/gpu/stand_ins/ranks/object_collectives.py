@@ -88,6 +88,10 @@ class _Objects:
         if self._store is not None:
             self._store.set(f"{self._key}/{self._rank}", pickle.dumps(objects))
 
+    def fill(self, objects: list[Any]) -> None:
+        """Put what each rank has told into a list."""
+        objects[:] = [self.of(rank) for rank in range(len(objects))]
+
     def of(self, rank: int) -> Any:
         """Return what a rank has told; wait until it has.
 
@@ -109,7 +113,7 @@ class _Objects:
 def _all_gather(object_list: list[Any], obj: Any, group: Any = None) -> None:
     objects = _Objects("all_gather_object", group)
     objects.tell(obj)
-    object_list[:] = [objects.of(rank) for rank in range(len(object_list))]
+    objects.fill(object_list)
 
 
 def _gather(
@@ -122,7 +126,7 @@ def _gather(
     objects = _Objects("gather_object", group)
     objects.tell(obj)
     if object_gather_list is not None:  # given on the rank that receives
-        object_gather_list[:] = [objects.of(rank) for rank in range(len(object_gather_list))]
+        objects.fill(object_gather_list)
 
 
 def _broadcast(
