@@ -78,14 +78,18 @@ def test_what_a_kernel_fills_with_zeros_reads_as_zeros(build: Build, tmp_path: P
     assert native.run(build, [str(tmp_path / "zeros.py")], catalogue.find("T4")) == (0, [])
 
 
-def test_a_gpu_without_room_for_the_first_tensor_was_used(
-    build: Build, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_without_room_for_the_first_tensor_was_used(build: Build, tmp_path: Path) -> None:
     (tmp_path / "large.py").write_text("import torch\ntorch.empty(16 << 30, device='cuda')\n")
+    path = tmp_path / "report.json"
     words = ["--engine", "native", "--torch-version", build.release, "--gpu", "T4"]
-    assert main(["run", *words, str(tmp_path / "large.py")]) == 1
-    # 4 bytes each: 64 GiB of 15
-    assert "does NOT fit: out of memory on cuda:0 at " in capfd.readouterr().err
+    assert main(["run", *words, "--json", str(path), str(tmp_path / "large.py")]) == 1
+    told = json.loads(path.read_text())
+    assert told["fits"] is False
+    (device,) = told["devices"]
+    context_bytes = catalogue.find("T4").context_bytes
+    assert (device["context_bytes"], device["peak_reserved_bytes"]) == (context_bytes, 0)
+    (failed,) = told["out_of_memory"]
+    assert failed["segment_bytes"] == 4 * (16 << 30)  # float32, of a GPU with 15 GiB
 
 
 RANK = """
